@@ -1,0 +1,154 @@
+"""Events that belong together, with a root cause: the types. `correlate` puts them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from xidwatch.core.event import Context, Event
+from xidwatch.core.record import Record
+from xidwatch.core.rule import FaultClass, Origin, Rule, Scope, Severity, When
+
+Role = Literal["root", "consequence", "context"]
+State = Literal["active", "awaiting_verification", "resolved"]
+EndReason = Literal[
+    "quiet", "reset_seen", "driver_reload", "boot", "gpu_replaced", "recovered_154", "operator", "unconfirmed_old"
+]
+Confidence = Literal["sure", "likely", "unconfirmed"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """An event and the rule that judges it (already refined by its decode table)."""
+
+    event: Event
+    rule: Rule
+    decoded: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A finding inside an incident; repeats are folded.
+
+    Attributes:
+        finding: The first occurrence, in its latest extension.
+        count, lines: Occurrences and printed lines.
+        last: The latest event folded into it.
+        role: Root, consequence or context.
+        count_is_minimum: The log says that some were suppressed.
+    """
+
+    finding: Finding
+    count: int
+    lines: int
+    last: Event
+    role: Role
+    count_is_minimum: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """What is to be done: a rung, a time, the reason, and what must hold first.
+
+    Attributes:
+        rung: Recovery or investigation rung.
+        when: now, after_drain, when_idle; None for an investigation.
+        why: One sentence.
+    """
+
+    rung: str
+    when: When | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recurrence:
+    """How often the same kind of incident was seen before on this GPU. `since` is the first event of the first one."""
+
+    count: int
+    since: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    """One incident, as the contract in docs/ARCHITECTURE.md describes it.
+
+    Attributes:
+        id: Twelve hex digits from (host, boot id, first event); never moves.
+        members: In order of time; `members[root]` is the cause.
+        gpus: PCI addresses, in order of appearance.
+        context: Context lines that stood near it (link down before NCCL time-outs, AER before a lost GPU).
+        excluded: Other explanations and what rules them out.
+        unknowns: What is not known, and the one reading that would settle it.
+        sentence: The verdict's one sentence about it.
+    """
+
+    id: str
+    title: str
+    state: State
+    fault_class: FaultClass
+    origin: Origin
+    severity: Severity
+    confidence: Confidence
+    scope: Scope
+    gpus: tuple[str, ...]
+    hosts: tuple[str, ...]
+    members: tuple[Member, ...]
+    root: int
+    recovery: Demand
+    investigate: tuple[Demand, ...]
+    end_reason: EndReason | None = None
+    end: Event | Context | None = None
+    recurrence: Recurrence | None = None
+    patterns: tuple[str, ...] = ()
+    context: tuple[Context, ...] = ()
+    excluded: tuple[str, ...] = ()
+    unknowns: tuple[str, ...] = ()
+    sentence: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputReport:
+    """What was read of one input, as the JSON contract lists it. Times are records, None when the log has none."""
+
+    path: str
+    format: str
+    bytes: int
+    records: int
+    first: Record | None = None
+    last: Record | None = None
+    lost_records: int = 0
+    boot_ids: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostReport:
+    """A host as the log describes it. `gpus` maps a PCI address to (uuid, serial), None where not given."""
+
+    host: str | None
+    driver_version: str | None = None
+    module_flavour: Literal["open", "proprietary"] | None = None
+    kernel: str | None = None
+    gpus: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postmortem:
+    """Everything `explain` found: what the renderers turn into text, Markdown, HTML or JSON.
+
+    Attributes:
+        incidents: Worst first.
+        loose: Members that belong to no incident (untrusted or unclassifiable events), in order of time.
+        malformed: Lines that are certainly ours but unreadable.
+        records: Lines read in all inputs together.
+    """
+
+    inputs: tuple[InputReport, ...]
+    hosts: tuple[HostReport, ...]
+    incidents: tuple[Incident, ...]
+    loose: tuple[Member, ...] = ()
+    context: tuple[Context, ...] = ()
+    malformed: tuple[str, ...] = ()
+    records: int = 0
+    gpu_lines: int = 0

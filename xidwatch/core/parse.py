@@ -1,0 +1,80 @@
+"""Records in, events and context out: the one place that knows which families exist."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import ModuleType
+
+from xidwatch.core import context, hung_task, lockup, nvrm, oom, pcie, sxid, userspace, xid
+from xidwatch.core.event import Context, Event, MalformedLine
+from xidwatch.core.record import Record
+
+FAMILIES: tuple[ModuleType, ...] = (xid, sxid, nvrm, hung_task, lockup, oom, pcie, userspace)
+"""Each family module has:
+
+LITERALS            strings of which a line must contain one to start an event
+start(record)       the events that begin on this record; raises MalformedLine for a wording it should know and does not
+extend(event, record)
+                    the same event (same uid) made richer by a later record, or None: not mine
+open_for(event)     how many further records may extend it
+"""
+LITERALS: tuple[str, ...] = tuple(dict.fromkeys(text for family in (*FAMILIES, context) for text in family.LITERALS))
+"""Everything that makes a line worth reading, in one list: the scanner looks for these."""
+_MOST_OPEN = 16
+
+
+@dataclass(slots=True)
+class _Open:
+    event: Event
+    family: ModuleType
+    left: int
+
+
+@dataclass(slots=True)
+class Parser:
+    """The parsers of one stream, with the events that later lines may still extend.
+
+    Attributes:
+        malformed: Lines that are ours in a wording that no parser knows; the first thousand are kept.
+        malformed_total: How many there were.
+    """
+
+    malformed: list[Record] = field(default_factory=list)
+    malformed_total: int = 0
+    _open: deque[_Open] = field(default_factory=lambda: deque(maxlen=_MOST_OPEN))
+
+    def feed(self, record: Record) -> Iterator[Event | Context]:
+        """Events that begin on this record, events that it extends (same uid as before), and context."""
+        if (extended := self._extend(record)) is not None:
+            yield extended
+            return
+        try:
+            started = [(family, event) for family in FAMILIES if _hit(family, record) for event in family.start(record)]
+        except MalformedLine:
+            started = []
+            self.malformed_total += 1
+            if len(self.malformed) < 1000:
+                self.malformed.append(record)
+        for family, event in started:
+            if left := family.open_for(event):
+                self._open.appendleft(_Open(event, family, left))
+            yield event
+        if not started and _hit(context, record):
+            yield from context.start(record)
+
+    def _extend(self, record: Record) -> Event | None:
+        found: Event | None = None
+        for item in self._open:
+            item.left -= 1
+            if found is None and (found := item.family.extend(item.event, record)) is not None:
+                item.event = found
+        while self._open and self._open[-1].left <= 0:
+            self._open.pop()
+        return found
+
+
+def _hit(family: ModuleType, record: Record) -> bool:
+    text = record.text
+    return any(literal in text for literal in family.LITERALS)

@@ -1,0 +1,193 @@
+"""Rules as data: what an event means. Their files are read by `rulefiles`; here are the types and the look-up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+FaultClass = Literal["memory", "compute", "interconnect", "platform", "software", "unknown"]
+Origin = Literal["application", "driver", "firmware", "hardware", "host", "network", "operator", "unknown"]
+Severity = Literal["info", "warning", "critical"]
+Scope = Literal["process", "gpu", "node", "fabric"]
+When = Literal["now", "after_drain", "when_idle"]
+Scalar = str | int | bool
+
+SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
+WHENS: tuple[When, ...] = ("when_idle", "after_drain", "now")
+RUNGS = (
+    "none", "restart_app", "restart_fabric_manager", "drain_p2p", "recover_imex", "reload_driver", "reset_gpu", "bus_reset",
+    "reset_fabric", "restart_vm", "reboot_node", "power_cycle",
+)  # fmt: skip
+"""Recovery rungs, weakest first; the rungs beside the ladder stand where their reach belongs."""
+INVESTIGATIONS = (
+    "check_app", "run_diagnostic", "field_diagnostic", "check_seating", "check_link", "check_power_thermal", "check_peer",
+    "check_host", "check_storage", "check_network", "update_software", "contact_support",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where a rule's fact was read: address or document, and the day it was checked (YYYY-MM-DD)."""
+
+    url: str
+    checked: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What one code, wording or state means.
+
+    Attributes:
+        id: `xid-79`, `xid-94-reset`, `sxid-20034`, `hung-task-gpu`.
+        xid, sxid: Number it is about; or `kind` (and `what`) for the other families.
+        where: Event or detail fields that must equal a value (a tuple: one of them), e.g. {"recovery_action": 1}.
+        match: Regular expression searched in the event's text, tried after the literal `hint`.
+        title: Noun phrase, `contained memory error`.
+        phrase: Verb phrase that follows the subject in the verdict, `fell off the PCIe bus`; subject by `scope`:
+            process -> the process, gpu -> the GPU, node -> the host, fabric -> the fabric.
+        fault_class: The TOML key is `class`.
+        recovery, when, investigate: The demand; two answers, never mixed.
+        rank: How far upstream it stands when several meet in one incident (0 to 100).
+        widen: The scope that two or more of these on different GPUs within 5 s make one incident of; None for none.
+        persistent: Lives in the GPU's InfoROM: no boot, reset or silence ends it.
+        lost: The GPU is gone; that it came back must be proven.
+        context: Never root, opens no incident of its own.
+        decode: Table that refines it: "nvlink5" (144 to 150) or "nvlink4" (74).
+        confirm: What NVML must show before the hint is called sure.
+        vendor_immediate, vendor_investigate: The catalogue's own classes.
+        departs: Why the rule differs from the vendor, or None.
+        explain: Plain words: what it means, what to look at first, what not to do.
+        tenant: What the owner of the job can do when that differs from the node's admin; or None.
+    """
+
+    id: str
+    title: str
+    phrase: str
+    fault_class: FaultClass
+    origin: Origin
+    severity: Severity
+    scope: Scope
+    recovery: str
+    rank: int
+    explain: str
+    sources: tuple[Source, ...]
+    examples: tuple[str, ...]
+    xid: int | None = None
+    sxid: int | None = None
+    kind: str | None = None
+    what: str | None = None
+    where: tuple[tuple[str, tuple[Scalar, ...]], ...] = ()
+    match: str | None = None
+    hint: str | None = None
+    when: When = "now"
+    investigate: tuple[str, ...] = ()
+    widen: Scope | None = None
+    persistent: bool = False
+    lost: bool = False
+    context: bool = False
+    decode: Literal["nvlink5", "nvlink4"] | None = None
+    confirm: tuple[str, ...] = ()
+    vendor_immediate: str | None = None
+    vendor_investigate: str | None = None
+    departs: str | None = None
+    tenant: str | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Combination:
+    """A rule's demand changed by the company it keeps: 48 with 63 drains before it resets.
+
+    Attributes:
+        id: `xid-48-with-63`.
+        member: Selector of the changed member: a rule id; `xid-48` covers `xid-48-*` too.
+        together: Selectors of which one must be in the same incident.
+        without: Selectors none of which may be in it.
+        recovery, when, severity, investigate: The new demand; None leaves the rule's own.
+        explain: Why, in one sentence.
+    """
+
+    id: str
+    member: str
+    together: tuple[str, ...]
+    explain: str
+    sources: tuple[Source, ...]
+    without: tuple[str, ...] = ()
+    recovery: str | None = None
+    when: When | None = None
+    severity: Severity | None = None
+    origin: Origin | None = None
+    investigate: tuple[str, ...] | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pattern:
+    """What repetition means: 13 on one TPC over several jobs is hardware.
+
+    Attributes:
+        members: Selectors of the rules that count.
+        same: Event or detail fields that agree among the counted (`pci`, `gpc`, `tpc`, `link`, `process`).
+        distinct: Fields of which `count` different values are needed (`pid`, `pci`, `boot_id`); empty: `count` incidents.
+        count: How many it takes.
+        within_s: In how many seconds; 0 for the whole log.
+        recovery, when, severity, origin, investigate: What the incident's answer becomes; None leaves it.
+        phrase: What to say, `has faulted on the same TPC for three jobs`.
+    """
+
+    id: str
+    members: tuple[str, ...]
+    count: int
+    phrase: str
+    explain: str
+    sources: tuple[Source, ...]
+    same: tuple[str, ...] = ("pci",)
+    distinct: tuple[str, ...] = ()
+    within_s: int = 0
+    recovery: str | None = None
+    when: When | None = None
+    severity: Severity | None = None
+    origin: Origin | None = None
+    investigate: tuple[str, ...] | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guidance:
+    """A vendor guidance class in our words: RESET_GPU, INVESTIGATE_LINK_SI. None: the class does not speak of it."""
+
+    id: str
+    explain: str
+    recovery: str | None = None
+    when: When | None = None
+    investigate: tuple[str, ...] = ()
+    severity: Severity | None = None
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command of an action: an argument list with <placeholders>, never passed to a shell by xidwatch."""
+
+    argv: tuple[str, ...]
+    destructive: bool = False
+    needs_root: bool = False
+    note: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """A recovery rung or an investigation: how it is done, what must hold before, what it costs, how to verify.
+
+    Attributes:
+        say: Imperative sentence part, `reset the GPU`.
+    """
+
+    id: str
+    say: str
+    explain: str
+    commands: tuple[Command, ...] = ()
+    preconditions: tuple[str, ...] = ()
+    cost: str = ""
+    verify: tuple[Command, ...] = ()
+    file: str = ""
