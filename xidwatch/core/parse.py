@@ -64,6 +64,10 @@ class Parser:
         if not started and _hit(context, record):
             yield from context.start(record)
 
+    def still_open(self) -> set[tuple[int, int, int]]:
+        """Events that a later record may still extend."""
+        return {item.event.uid for item in self._open if item.left > 0}
+
     def _extend(self, record: Record) -> Event | None:
         found: Event | None = None
         for item in self._open:

@@ -29,6 +29,8 @@ class Record:
         timed: This physical line carried its own time (a line without one may continue the line before it).
         time_source: Where `wall_us` came from; None without one.
         uncertainty_s: How far off `wall_us` may be, in seconds.
+        utc_offset_s: Seconds east of UTC in which the source wrote the time, for showing it as the log does; None when it does
+            not say.
     """
 
     text: str
@@ -46,6 +48,7 @@ class Record:
     timed: bool = False
     time_source: TimeSource | None = None
     uncertainty_s: float = 0.0
+    utc_offset_s: int | None = None
 
 
 def gap_s(earlier: Record, later: Record) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 FaultClass = Literal["memory", "compute", "interconnect", "platform", "software", "unknown"]
 Origin = Literal["application", "driver", "firmware", "hardware", "host", "network", "operator", "unknown"]
@@ -23,12 +23,15 @@ INVESTIGATIONS = (
     "check_app", "run_diagnostic", "field_diagnostic", "check_seating", "check_link", "check_power_thermal", "check_peer",
     "check_host", "check_storage", "check_network", "update_software", "contact_support",
 )  # fmt: skip
+STRICT: dict[str, object] = {"extra": "forbid", "strict": True}
+"""How `rulefiles` has the tables of a site checked: no unknown key, no silent conversion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Where a rule's fact was read: address or document, and the day it was checked (YYYY-MM-DD)."""
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     url: str
     checked: str
 
@@ -60,6 +63,7 @@ class Rule:
         tenant: What the owner of the job can do when that differs from the node's admin; or None.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     id: str
     title: str
     phrase: str
@@ -107,6 +111,7 @@ class Combination:
         explain: Why, in one sentence.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     id: str
     member: str
     together: tuple[str, ...]
@@ -135,6 +140,7 @@ class Pattern:
         phrase: What to say, `has faulted on the same TPC for three jobs`.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     id: str
     members: tuple[str, ...]
     count: int
@@ -156,6 +162,7 @@ class Pattern:
 class Guidance:
     """A vendor guidance class in our words: RESET_GPU, INVESTIGATE_LINK_SI. None: the class does not speak of it."""
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     id: str
     explain: str
     recovery: str | None = None
@@ -169,6 +176,7 @@ class Guidance:
 class Command:
     """One command of an action: an argument list with <placeholders>, never passed to a shell by xidwatch."""
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     argv: tuple[str, ...]
     destructive: bool = False
     needs_root: bool = False
@@ -183,6 +191,7 @@ class Action:
         say: Imperative sentence part, `reset the GPU`.
     """
 
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     id: str
     say: str
     explain: str

@@ -1,0 +1,485 @@
+"""Which events belong together: findings in, cases out.
+
+A case is an incident in the making.
+`judge` turns one into an `Incident`; this module only decides what joins what, and when a case ends.
+Order of evidence: a pointer in the text, the same process, the same link, the same GPU within a silence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
+from xidwatch.core.hosts import HostBook
+from xidwatch.core.incident import EndReason, Finding, State
+from xidwatch.core.pci import PciAddress
+from xidwatch.core.record import Record, gap_s
+from xidwatch.core.rule import RUNGS, Rule, Scope
+from xidwatch.core.runs import Run, fold_key
+
+GPU_SILENCE_S = 180.0
+"""Events of one GPU this far apart still belong together."""
+HUNG_TASK_SILENCE_S = 600.0
+"""Hung tasks are reported two minutes late and more."""
+SAME_PROCESS_S = 3600.0
+"""A pid is not reused within this time by a process of the same name."""
+TOGETHER_S = 5.0
+"""Several GPUs hit within this time have one cause; a PCIe error this shortly before a lost GPU explains it."""
+FABRIC_S = 30.0
+"""NVLink and NVSwitch errors of one host this close tell of one fabric fault."""
+_MOST_MEMBERS_PER_RULE = 300
+_USER_SPACE = ("torch_oom", "vllm_preemption", "nccl_timeout", "cuda_error")
+_LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
+_BRIDGES = ("pcieport", "nvidia", "pci", "vfio-pci", None)
+
+
+@dataclass(slots=True)
+class Fold:
+    """One distinct event of a case with its repeats."""
+
+    finding: Finding
+    count: int
+    lines: int
+    last: Event
+    order: int
+    count_is_minimum: bool
+
+
+@dataclass(slots=True)
+class Wish:
+    """What one rule demands for one GPU. `order` is that of its latest occurrence; `cleared` once something satisfied it."""
+
+    finding: Finding
+    order: int
+    cleared: bool = False
+
+
+@dataclass(slots=True)
+class Case:
+    """An incident in the making.
+
+    Attributes:
+        host: Node it happened on; "" when the log names none.
+        folds: Distinct events by fold key, in order of their first occurrence.
+        wishes: By (rule id, GPU).
+        actions: Latest Xid 154 of each GPU, the driver's own demand.
+        widened: "node" or "fabric" once several GPUs were hit together.
+        order: Position of its first event among all that was fed; `number` is the same for every case it swallowed.
+    """
+
+    host: str
+    order: int
+    first: Event
+    last: Event
+    folds: dict[tuple[object, ...], Fold] = field(default_factory=dict)
+    wishes: dict[tuple[str, PciAddress | None], Wish] = field(default_factory=dict)
+    actions: dict[PciAddress | None, Finding] = field(default_factory=dict)
+    context: list[Context] = field(default_factory=list)
+    widened: Scope | None = None
+    state: State = "active"
+    end_reason: EndReason | None = None
+    end: Event | Context | None = None
+    merged_into: Case | None = None
+    per_rule: dict[str, int] = field(default_factory=dict)
+
+    def needs(self) -> int:
+        """Index in RUNGS of the strongest demand that nothing has cleared."""
+        return max((RUNGS.index(w.finding.rule.recovery) for w in self.wishes.values() if not w.cleared), default=0)
+
+    def has(self, rule_flag: str) -> bool:
+        """Whether any member's rule has this flag (`lost`, `persistent`)."""
+        return any(getattr(fold.finding.rule, rule_flag) for fold in self.folds.values())
+
+
+class Correlator:
+    """Puts findings, in order of time, into cases.
+
+    Attributes:
+        cases: Every case, open and ended, in order of its first event.
+        loose: Findings that may open nothing (written by user space, or context without a case), folded.
+        context: Context lines in order.
+    """
+
+    def __init__(self, book: HostBook) -> None:
+        self.book = book
+        self.cases: list[Case] = []
+        self.loose: list[Fold] = []
+        self.context: list[Context] = []
+        self._by_gpu: dict[str, dict[tuple[PciAddress, int | None], Case]] = {}
+        self._by_pid: dict[tuple[str, int], Case] = {}
+        self._by_topic: dict[tuple[str, str], Case] = {}
+        self._recent: dict[str, list[Case]] = {}
+        self._stream_host: dict[int, str] = {}
+        self._order = 0
+        self._loose_by_key: dict[tuple[object, ...], Fold] = {}
+
+    def feed(self, finding: Finding, run: Run) -> Case | None:
+        """Put one finding, with its repeats, where it belongs; the case it went to, or None for a loose one."""
+        self._order += 1
+        event = finding.event
+        host = self.host_of(event.record)
+        if event.record.trusted == "no":
+            self._keep_loose(finding, run)
+            return None
+        joined = self._matches(host, finding)
+        if finding.rule.context and not joined:
+            self._keep_loose(finding, run)
+            return None
+        case = joined[0] if joined else self._open(host, event)
+        for other in joined[1:]:
+            self._merge(case, other)
+        self._add(case, finding, run)
+        self._index(host, case, finding)
+        return case
+
+    def _bump(self, fold: Fold, run: Run) -> None:
+        fold.count += run.count
+        fold.lines += run.lines
+        fold.count_is_minimum |= run.count_is_minimum
+        fold.last = run.last
+        fold.order = self._order
+
+    def note(self, context: Context) -> None:
+        """Keep a context line; a boot or a driver load ends what it cures."""
+        self._order += 1
+        host = self.host_of(context.record)
+        if len(self.context) < 10_000:
+            self.context.append(context)
+        if (changed := self.book.note(host, context)) is not None:
+            self._end_slot(host, changed, context)
+        if context.kind == "boot":
+            self._end_host(host, context, "boot", ladder=len(RUNGS))
+        elif context.kind == "driver_load":
+            self._end_host(host, context, "driver_reload", ladder=RUNGS.index("reload_driver"))
+        elif context.kind in ("pcie_dpc", "pcie_hotplug", "link_down", "iommu_fault", "storage_error", "panic", "segfault"):
+            for case in self._open_cases(host):
+                if (gap := gap_s(case.last.record, context.record)) is not None and 0 <= gap <= TOGETHER_S:
+                    case.context.append(context)
+
+    def tick(self, now: Record, host: str) -> None:
+        """End, at the time of this record, what silence ends: a host's cases that ask for no more than an application restart."""
+        for case in self.cases:
+            if case.host != host or case.state != "active" or case.needs() > RUNGS.index("restart_app") or case.has("persistent"):
+                continue
+            gap = gap_s(case.last.record, now)
+            if gap is not None and gap >= GPU_SILENCE_S:
+                case.state, case.end_reason, case.end = "resolved", "quiet", case.last
+
+    # joining
+
+    def _matches(self, host: str, finding: Finding) -> list[Case]:
+        """Cases that this finding belongs to, best evidence first, without repeats."""
+        found: list[Case] = []
+        for case in self._candidates(host, finding):
+            while case.merged_into is not None:
+                case = case.merged_into
+            if case not in found and case.state == "active":
+                found.append(case)
+        return found
+
+    def _candidates(self, host: str, finding: Finding) -> Iterator[Case]:
+        event, rule = finding.event, finding.rule
+        if event.kind in _USER_SPACE:
+            yield from self._echoes(host, finding)
+            return
+        yield from self._same_gpu(host, event)
+        yield from self._same_process(host, event)
+        if rule.widen:
+            yield from self._struck_together(host, finding)
+        if event.kind in ("hung_task", *_LOCKUPS):
+            yield from self._stuck_with(host, event)
+        elif event.kind == "aer":
+            yield from self._topic(host, f"aer {event.pci}", event, GPU_SILENCE_S)
+        elif event.kind == "mce":
+            yield from self._topic(host, "mce", event, GPU_SILENCE_S)
+        elif event.kind == "oom_kill":
+            yield from self._topic(host, "oom", event, TOGETHER_S * 2)
+        elif event.kind == "nvrm" and event.pci is None:
+            yield from self._latest_gpu_case(host, event, GPU_SILENCE_S)
+
+    def _same_gpu(self, host: str, event: Event) -> Iterator[Case]:
+        if event.pci is None and event.kind == "xid":
+            yield from self._latest_gpu_case(host, event, GPU_SILENCE_S)
+            return
+        if event.pci is None:
+            return
+        for (pci, instance), case in list(self._by_gpu.get(host, {}).items()):
+            if not _same_card(pci, event.pci):
+                continue
+            case = _alive(case)
+            other_slice = None not in (instance, event.gpu_instance) and instance != event.gpu_instance
+            if other_slice and case.needs() < RUNGS.index("reset_gpu"):
+                continue
+            if self._chained(case, event) or _within(case.last, event, GPU_SILENCE_S):
+                yield case
+
+    def _chained(self, case: Case, event: Event) -> bool:
+        """An Xid 154 that goes on from the value the last one left, whatever the silence between."""
+        if not isinstance(event.detail, XidDetail) or event.detail.recovery_action is None:
+            return False
+        last = case.actions.get(event.pci)
+        return (
+            last is not None
+            and isinstance(last.event.detail, XidDetail)
+            and last.event.detail.recovery_action == event.detail.recovery_action_from
+        )
+
+    def _same_process(self, host: str, event: Event) -> Iterator[Case]:
+        if event.pid is None or event.pid_role == "victim":
+            return
+        case = self._by_pid.get((host, event.pid))
+        if case is not None and event.kind in ("xid", "hung_task") and _within(_alive(case).last, event, SAME_PROCESS_S):
+            yield case
+
+    def _struck_together(self, host: str, finding: Finding) -> Iterator[Case]:
+        rule, event = finding.rule, finding.event
+        window = FABRIC_S if rule.widen == "fabric" else TOGETHER_S
+        for case in self._open_cases(host):
+            if not _within(case.last, event, window):
+                continue
+            if rule.widen == "fabric":
+                kin = any(_fabric(f.finding.rule) or f.finding.rule.lost for f in case.folds.values())
+            else:
+                kin = any(f.finding.rule.widen == rule.widen and _alike(f.finding.rule, rule) for f in case.folds.values())
+            if kin:
+                yield case
+
+    def _stuck_with(self, host: str, event: Event) -> Iterator[Case]:
+        detail = event.detail
+        if isinstance(detail, HungTaskDetail):
+            related, owner = detail.gpu_related, detail.blocked_by
+            if owner and owner.rpartition(":")[2].isdigit():
+                held = self._by_pid.get((host, int(owner.rpartition(":")[2])))
+                if held is not None and _within(_alive(held).last, event, HUNG_TASK_SILENCE_S):
+                    yield held
+        else:
+            related = getattr(detail, "gpu_related", None)
+        if related:
+            yield from self._latest_gpu_case(host, event, HUNG_TASK_SILENCE_S)
+        topic = "lockup" if event.kind in _LOCKUPS else "hung"
+        for case in self._topic(host, topic, event, HUNG_TASK_SILENCE_S if topic == "hung" else GPU_SILENCE_S):
+            if related is None or _gpu_case(case) in (None, related):
+                yield case
+
+    def _echoes(self, host: str, finding: Finding) -> Iterator[Case]:
+        """Where a program's own error belongs: to the kernel's fault before it, else to its own kind."""
+        event, detail = finding.event, finding.event.detail
+        own = self._topic(host, event.kind, event, GPU_SILENCE_S)
+        if event.kind in ("nccl_timeout", "cuda_error"):
+            patience = GPU_SILENCE_S
+            if isinstance(detail, UserspaceDetail) and detail.timeout_ms:
+                patience += detail.timeout_ms / 1000
+            for case in self._recent_first(host):
+                worth = any(f.finding.event.kind not in _USER_SPACE and f.finding.event.pci for f in case.folds.values())
+                if worth and _within(case.last, event, patience):
+                    yield case
+                    break
+        yield from own
+
+    def _topic(self, host: str, topic: str, event: Event, silence_s: float) -> Iterator[Case]:
+        case = self._by_topic.get((host, topic))
+        if case is not None and _within(_alive(case).last, event, silence_s):
+            yield _alive(case)
+
+    def _latest_gpu_case(self, host: str, event: Event, silence_s: float) -> Iterator[Case]:
+        for case in self._recent_first(host):
+            if _gpu_case(case) and _within(case.last, event, silence_s):
+                yield case
+                return
+
+    def _recent_first(self, host: str) -> Iterator[Case]:
+        cases = self._open_cases(host)
+        return iter(sorted(cases, key=lambda case: max(f.order for f in case.folds.values()), reverse=True))
+
+    def _open_cases(self, host: str) -> list[Case]:
+        alive = [case for case in self._recent.get(host, []) if case.state == "active" and case.merged_into is None]
+        self._recent[host] = alive[-64:]
+        return self._recent[host]
+
+    # growing
+
+    def _open(self, host: str, event: Event) -> Case:
+        case = Case(host=host, order=self._order, first=event, last=event)
+        self.cases.append(case)
+        self._recent.setdefault(host, []).append(case)
+        return case
+
+    def _add(self, case: Case, finding: Finding, run: Run) -> None:
+        event, rule = finding.event, finding.rule
+        key = fold_key(event)
+        if key not in case.folds and case.per_rule.get(rule.id, 0) >= _MOST_MEMBERS_PER_RULE:
+            key = ("many", event.kind, event.code, event.what, event.pci)
+        if (fold := case.folds.get(key)) is not None:
+            self._bump(fold, run)
+            fold.finding = _richer(fold.finding, finding)
+        else:
+            if event.gpu_uuid is None and (uuid := self.book.uuid(case.host, event.pci)) is not None:
+                finding = replace(finding, event=replace(event, gpu_uuid=uuid))
+            case.folds[key] = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
+            case.per_rule[rule.id] = case.per_rule.get(rule.id, 0) + 1
+        case.last = run.last
+        self._wish(case, finding)
+
+    def _wish(self, case: Case, finding: Finding) -> None:
+        event = finding.event
+        if isinstance(event.detail, XidDetail) and event.detail.recovery_action is not None:
+            case.actions[event.pci] = finding
+            for (rule_id, pci), wish in list(case.wishes.items()):
+                if pci == event.pci and wish.finding.event.code == event.code:
+                    del case.wishes[rule_id, pci]
+            if event.detail.recovery_action == 0:
+                self._recovered(case, event)
+                return
+        case.wishes[finding.rule.id, event.pci] = Wish(finding, self._order)
+
+    def _recovered(self, case: Case, event: Event) -> None:
+        for wish in case.wishes.values():
+            if wish.finding.event.pci in (event.pci, None) and not wish.finding.rule.persistent:
+                wish.cleared = True
+        if case.needs() == 0 and not case.has("persistent"):
+            case.state, case.end_reason, case.end = "resolved", "recovered_154", event
+
+    def _index(self, host: str, case: Case, finding: Finding) -> None:
+        event = finding.event
+        if event.kind in ("xid", "sxid", "nvrm") and event.pci is not None:
+            self._by_gpu.setdefault(host, {})[event.pci, event.gpu_instance] = case
+        if event.pid is not None and event.pid_role != "victim":
+            self._by_pid[host, event.pid] = case
+        topic = {"hung_task": "hung", "mce": "mce", "oom_kill": "oom", "aer": f"aer {event.pci}"}.get(event.kind)
+        topic = "lockup" if event.kind in _LOCKUPS else event.kind if event.kind in _USER_SPACE else topic
+        if topic:
+            self._by_topic[host, topic] = case
+        if finding.rule.widen and self._cards(case) > 1:
+            case.widened = finding.rule.widen
+        if finding.rule.lost:
+            self._pull_causes(host, case, event)
+        if len(self._by_pid) > 20_000:
+            self._by_pid = {key: kept for key, kept in self._by_pid.items() if _alive(kept).state == "active"}
+            if len(self._by_pid) > 15_000:
+                self._by_pid = dict(list(self._by_pid.items())[-10_000:])
+
+    def _cards(self, case: Case) -> int:
+        return len({f.finding.event.pci for f in case.folds.values() if f.finding.rule.widen and f.finding.event.pci})
+
+    def _pull_causes(self, host: str, case: Case, event: Event) -> None:
+        """PCIe errors, DPC and hot-plug lines just before a lost GPU stand in its picture."""
+        for other in self._open_cases(host):
+            only_aer = all(f.finding.event.kind == "aer" for f in other.folds.values())
+            bridge = all(getattr(f.finding.event.detail, "driver", None) in _BRIDGES for f in other.folds.values())
+            if other is not case and only_aer and bridge and _within(other.last, event, TOGETHER_S):
+                self._merge(case, other)
+        for context in reversed(self.context[-50:]):
+            if context.kind in ("pcie_dpc", "pcie_hotplug", "sel") and context not in case.context:
+                gap = gap_s(context.record, event.record)
+                if self.host_of(context.record) == host and (gap is None or 0 <= gap <= TOGETHER_S):
+                    case.context.insert(0, context)
+
+    def _merge(self, into: Case, other: Case) -> None:
+        if other is into:
+            return
+        for key, fold in other.folds.items():
+            if (kept := into.folds.get(key)) is None:
+                into.folds[key] = fold
+            else:
+                kept.count, kept.lines = kept.count + fold.count, kept.lines + fold.lines
+        for wish_key, wish in other.wishes.items():
+            into.wishes.setdefault(wish_key, wish)
+        into.actions.update({pci: action for pci, action in other.actions.items() if pci not in into.actions})
+        into.context.extend(context for context in other.context if context not in into.context)
+        into.widened = into.widened or other.widened
+        if other.order < into.order:
+            into.order, into.first = other.order, other.first
+        other.merged_into = into
+        self.cases.remove(other)
+
+    def _end_host(self, host: str, context: Context, reason: EndReason, *, ladder: int) -> None:
+        for case in self.cases:
+            if case.host != host or case.state != "active" or case.has("persistent"):
+                continue
+            if reason == "boot" and _later(case.last, context):
+                continue
+            for wish in case.wishes.values():
+                wish.cleared = True
+            doubtful = case.has("lost") or any(RUNGS.index(w.finding.rule.recovery) > ladder for w in case.wishes.values())
+            case.state = "awaiting_verification" if doubtful else "resolved"
+            case.end_reason, case.end = reason, context
+
+    def _end_slot(self, host: str, pci: PciAddress, context: Context) -> None:
+        """Another UUID in the slot ends what the old card had, and inherits nothing."""
+        for case in self.cases:
+            slots = {fold.finding.event.pci for fold in case.folds.values() if fold.finding.event.pci is not None}
+            if case.host == host and case.state != "resolved" and slots == {pci}:
+                for wish in case.wishes.values():
+                    wish.cleared = True
+                case.state, case.end_reason, case.end = "resolved", "gpu_replaced", context
+
+    def _keep_loose(self, finding: Finding, run: Run) -> None:
+        key = (self.host_of(finding.event.record), *fold_key(finding.event))
+        if (fold := self._loose_by_key.get(key)) is not None:
+            self._bump(fold, run)
+        elif len(self._loose_by_key) < 10_000:
+            fold = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
+            self._loose_by_key[key] = fold
+            self.loose.append(fold)
+
+    def host_of(self, record: Record) -> str:
+        """Host of a record; a line without one belongs to the host that its stream named last."""
+        if record.host:
+            self._stream_host[record.stream] = record.host
+            return record.host
+        return self._stream_host.get(record.stream, "")
+
+
+def _alive(case: Case) -> Case:
+    while case.merged_into is not None:
+        case = case.merged_into
+    return case
+
+
+def _within(earlier: Event, later: Event, silence_s: float) -> bool:
+    """Two events without a common clock stand next to each other as far as anyone can tell."""
+    gap = gap_s(earlier.last_record, later.record)
+    return gap is None or gap <= silence_s
+
+
+def _later(event: Event, context: Context) -> bool:
+    gap = gap_s(event.record, context.record)
+    return gap is not None and gap < 0
+
+
+def _same_card(one: PciAddress, other: PciAddress) -> bool:
+    """A card's functions (.1 is its sound device) are one card."""
+    return (one.domain, one.bus, one.device) == (other.domain, other.bus, other.device)
+
+
+def _fabric(rule: Rule) -> bool:
+    return rule.widen == "fabric" or rule.sxid is not None
+
+
+def _alike(one: Rule, other: Rule) -> bool:
+    return one.id == other.id or (one.lost and other.lost)
+
+
+def _gpu_case(case: Case) -> bool | None:
+    """True when the case is about a GPU, False when it is about something else, None when nobody knows."""
+    answers: set[bool | None] = set()
+    for fold in case.folds.values():
+        event = fold.finding.event
+        if event.kind in ("xid", "sxid", "nvrm"):
+            return True
+        answers.add(getattr(event.detail, "gpu_related", None) if event.kind in ("hung_task", *_LOCKUPS) else False)
+    return True if True in answers else (False if answers == {False} else None)
+
+
+def _richer(kept: Finding, again: Finding) -> Finding:
+    """The folded finding after a repeat: it gathers the places of an Xid 13 and shows the latest value of an Xid 154."""
+    known, new = kept.event.detail, again.event.detail
+    if not isinstance(known, XidDetail) or not isinstance(new, XidDetail):
+        return kept
+    if new.recovery_action is not None:
+        return replace(again, event=replace(kept.event, detail=new))
+    if set(new.places) <= set(known.places) or len(known.places) > 64:
+        return kept
+    places = tuple(dict.fromkeys((*known.places, *new.places)))
+    return replace(kept, event=replace(kept.event, detail=replace(known, places=places)))

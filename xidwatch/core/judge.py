@@ -1,0 +1,372 @@
+"""What a case means: its root, its severity, what it asks for, what is ruled out and what is not known.
+
+The root explains; the members decide.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timezone, tzinfo
+
+from xidwatch.core.classify import RuleTable
+from xidwatch.core.correlate import Case, Fold, Wish
+from xidwatch.core.event import Event, HungTaskDetail, XidDetail
+from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
+from xidwatch.core.record import gap_s
+from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Pattern, Rule, Scope, Severity
+from xidwatch.core.verdict import event_name, sentence
+
+_SCOPES = ("process", "gpu", "node", "fabric")
+
+
+@dataclass(slots=True)
+class _Judged:
+    """A case with what repetition adds to it."""
+
+    case: Case
+    root: Fold
+    pointed: bool
+    patterns: list[Pattern] = field(default_factory=list)
+    recurrence: Recurrence | None = None
+
+
+def judge(cases: Sequence[Case], rules: RuleTable, zone: tzinfo = timezone.utc) -> tuple[Incident, ...]:
+    """Every case as an incident, worst first, then oldest first; `zone` is for the times in the sentences."""
+    judged = [_Judged(case, *_root(case)) for case in sorted(cases, key=lambda case: case.order)]
+    _recurrences(judged)
+    for pattern in rules.patterns:
+        _apply_pattern(pattern, judged)
+    incidents = [_incident(item, judged, rules) for item in judged]
+    incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
+    order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
+    ranked = sorted(incidents, key=lambda one: (-SEVERITIES.index(one.severity), order[one.state]))
+    return tuple(ranked)
+
+
+def selected(rule: Rule, selector: str) -> bool:
+    """Whether a rule falls under a selector: its id, or the id it is a variant of (`xid-64` covers `xid-64-full`)."""
+    return rule.id == selector or rule.id.startswith(selector + "-")
+
+
+# the root
+
+
+def _root(case: Case) -> tuple[Fold, bool]:
+    """The member that explains the others, and whether a line itself points to it."""
+    folds = [fold for fold in case.folds.values() if not fold.finding.rule.context] or list(case.folds.values())
+    pointed = [target for fold in folds for target in _targets(fold, folds)]
+    candidates = pointed or folds
+    by_rank = sorted(candidates, key=lambda fold: (-fold.finding.rule.rank, _first_order(case, fold)))
+    return by_rank[0], bool(pointed)
+
+
+def _targets(fold: Fold, folds: list[Fold]) -> Iterator[Fold]:
+    detail = fold.finding.event.detail
+    if isinstance(detail, XidDetail) and detail.caused_by is not None:
+        for other in folds:
+            same_gpu = fold.finding.event.pci in (other.finding.event.pci, None)
+            if other.finding.event.code == detail.caused_by and same_gpu and other is not fold:
+                yield other
+
+
+def _first_order(case: Case, fold: Fold) -> int:
+    return next(i for i, candidate in enumerate(case.folds.values()) if candidate is fold)
+
+
+# the demands
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One member's demand after the company it keeps was looked at."""
+
+    finding: Finding
+    rule: Rule
+    why: str
+    cleared: bool
+
+
+def _asked(case: Case, rules: RuleTable) -> list[_Asked]:
+    return [_in_company(wish, case, rules) for wish in case.wishes.values()]
+
+
+def _in_company(wish: Wish, case: Case, rules: RuleTable) -> _Asked:
+    rule, why = wish.finding.rule, ""
+    for combination in rules.combinations:
+        if selected(rule, combination.member) and _together(combination, wish.finding.event, case):
+            changes = {
+                name: value
+                for name in ("recovery", "when", "severity", "origin", "investigate")
+                if (value := getattr(combination, name)) is not None
+            }
+            rule, why = replace(rule, **changes), combination.explain
+    return _Asked(wish.finding, rule, why or f"{event_name(wish.finding.event)}: {rule.title}", wish.cleared)
+
+
+def _together(combination: Combination, event: Event, case: Case) -> bool:
+    others = [
+        fold.finding.rule for fold in case.folds.values()
+        if None in (fold.finding.event.pci, event.pci) or fold.finding.event.pci == event.pci
+    ]  # fmt: skip
+    present = any(selected(rule, wanted) for rule in others for wanted in combination.together)
+    return present and not any(selected(rule, unwanted) for rule in others for unwanted in combination.without)
+
+
+def _strength(rule: Rule) -> tuple[int, int]:
+    return RUNGS.index(rule.recovery), WHENS.index(rule.when)
+
+
+# repetition
+
+
+def _recurrences(judged: list[_Judged]) -> None:
+    seen: dict[tuple[object, ...], list[_Judged]] = {}
+    for item in judged:
+        event, case = item.root.finding.event, item.case
+        before = seen.setdefault((case.host, event.kind, event.code, event.what, event.pci, event.gpu_uuid), [])
+        if before:
+            item.recurrence = Recurrence(count=len(before), since=before[0].case.first)
+        before.append(item)
+
+
+def _apply_pattern(pattern: Pattern, judged: list[_Judged]) -> None:
+    groups: dict[tuple[object, ...], list[tuple[_Judged, Event]]] = {}
+    for item in judged:
+        for fold in item.case.folds.values():
+            if any(selected(fold.finding.rule, selector) for selector in pattern.members):
+                for key in _keys(pattern.same, fold, item.case):
+                    groups.setdefault(key, []).extend((item, event) for event in (fold.finding.event, fold.last))
+    for key, found in groups.items():
+        if None in key:
+            continue
+        recent = [pair for pair in found if _recent(pattern, pair[1], found[-1][1])]
+        if _amount(pattern, recent) >= pattern.count and pattern not in recent[-1][0].patterns:
+            recent[-1][0].patterns.append(pattern)
+
+
+def _keys(names: tuple[str, ...], fold: Fold, case: Case) -> Iterator[tuple[object, ...]]:
+    """Values of the fields that must agree; one key a place for an Xid 13 that names several."""
+    event = fold.finding.event
+    if "tpc" in names or "gpc" in names:
+        places = event.detail.places if isinstance(event.detail, XidDetail) else ()
+        rest = tuple(_field(event, case, name) for name in names if name not in ("gpc", "tpc"))
+        yield from dict.fromkeys((*rest, gpc, tpc) for gpc, tpc, _ in places)
+    else:
+        yield tuple(_field(event, case, name) for name in names)
+
+
+def _field(event: Event, case: Case, name: str) -> object:
+    if name == "host":
+        return case.host
+    if name == "boot_id":
+        return event.record.boot_id
+    return getattr(event, name, None) if hasattr(event, name) else getattr(event.detail, name, None)
+
+
+def _recent(pattern: Pattern, event: Event, newest: Event) -> bool:
+    gap = gap_s(event.record, newest.record)
+    return not pattern.within_s or gap is None or gap <= pattern.within_s
+
+
+def _amount(pattern: Pattern, found: list[tuple[_Judged, Event]]) -> int:
+    if not pattern.distinct:
+        return len({id(item) for item, _ in found})
+    values = {tuple(_field(event, item.case, name) for name in pattern.distinct) for item, event in found}
+    return len({value for value in values if None not in value})
+
+
+# the incident
+
+
+def _incident(item: _Judged, all_judged: list[_Judged], rules: RuleTable) -> Incident:
+    case, root = item.case, item.root
+    asked = _asked(case, rules)
+    open_demands = [one for one in asked if not one.cleared and not one.rule.context]
+    decider = max(open_demands, key=lambda one: _strength(one.rule), default=None)
+    root_rule = next((one.rule for one in asked if one.finding.rule.id == root.finding.rule.id), root.finding.rule)
+    severity = _severity(item, [one.rule for one in asked])
+    members = _members(item)
+    recovery = Demand(rung="none", when=None, why=_nothing_to_do(case, root_rule))
+    if decider is not None and decider.rule.recovery != "none":
+        recovery = Demand(rung=decider.rule.recovery, when=decider.rule.when, why=decider.why)
+    recovery = _stronger_by_pattern(item, recovery)
+    return Incident(
+        id=incident_id(case),
+        title=root_rule.title,
+        state=case.state,
+        end_reason=case.end_reason,
+        end=case.end,
+        fault_class=root_rule.fault_class,
+        origin=next((p.origin for p in reversed(item.patterns) if p.origin), None) or root_rule.origin,
+        severity=severity,
+        confidence=_confidence(item),
+        scope=_scope(case, root_rule, decider.rule if decider else None),
+        gpus=tuple(dict.fromkeys(str(f.finding.event.pci) for f in _gpu_folds(case))),
+        hosts=(case.host,) if case.host else (),
+        members=members,
+        root=next(i for i, member in enumerate(members) if member.role == "root"),
+        recovery=recovery,
+        investigate=_investigate(item, root_rule, decider, severity),
+        recurrence=item.recurrence,
+        patterns=tuple(pattern.phrase for pattern in item.patterns),
+        context=tuple(case.context[:20]),
+        excluded=tuple(_excluded(item, all_judged)),
+        unknowns=tuple(_unknowns(item, recovery, rules)),
+    )
+
+
+def incident_id(case: Case) -> str:
+    """Twelve hex digits of host, boot and first event; the same however the root moves later."""
+    record = case.first.record
+    clock = record.since_boot_us if record.since_boot_us is not None else record.wall_us
+    identity = f"{case.host}\0{record.boot_id}\0{clock if clock is not None else record.seq}\0{record.text.rstrip()}"
+    return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:12]
+
+
+def _gpu_folds(case: Case) -> list[Fold]:
+    gpu_kinds = ("xid", "nvrm", "sxid")
+    return [fold for fold in case.folds.values() if fold.finding.event.kind in gpu_kinds and fold.finding.event.pci is not None]
+
+
+def _members(item: _Judged) -> tuple[Member, ...]:
+    def role(fold: Fold) -> Role:
+        if fold is item.root:
+            return "root"
+        return "context" if fold.finding.rule.context or fold.finding.event.kind == "aer" else "consequence"
+
+    folds = sorted(item.case.folds.values(), key=lambda fold: _clock(fold.finding.event))
+    return tuple(
+        Member(
+            finding=fold.finding,
+            count=fold.count,
+            lines=fold.lines,
+            last=fold.last,
+            role=role(fold),
+            count_is_minimum=fold.count_is_minimum,
+        )
+        for fold in folds
+    )
+
+
+def _clock(event: Event) -> tuple[int, int]:
+    record = event.record
+    return (record.wall_us if record.wall_us is not None else record.since_boot_us or 0, record.seq)
+
+
+def _severity(item: _Judged, rules: list[Rule]) -> Severity:
+    words = [rule.severity for rule in rules if not rule.context] or [item.root.finding.rule.severity]
+    words += [pattern.severity for pattern in item.patterns if pattern.severity]
+    worst = max(words, key=SEVERITIES.index)
+    return "warning" if worst == "critical" and _confidence(item) == "unconfirmed" else worst
+
+
+def _confidence(item: _Judged) -> Confidence:
+    """A match inside a line is a rumour until a second line agrees; two different facts, or a pointer, are sure."""
+    folds = list(item.case.folds.values())
+    if all(fold.finding.event.record.glued for fold in folds) and sum(fold.lines for fold in folds) == 1:
+        return "unconfirmed"
+    facts = {(fold.finding.event.kind, fold.finding.event.code, fold.finding.event.what) for fold in folds}
+    return "sure" if item.pointed or len(facts) > 1 else "likely"
+
+
+def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
+    scopes: list[Scope] = [rule.scope for rule in (root, decider) if rule is not None]
+    if case.widened is not None and root.widen is not None:
+        scopes.append(case.widened)
+    return max(scopes, key=_SCOPES.index)
+
+
+def _investigate(item: _Judged, root: Rule, decider: _Asked | None, severity: Severity) -> tuple[Demand, ...]:
+    demands: dict[str, str] = {}
+    for pattern in item.patterns:
+        demands.update(dict.fromkeys(pattern.investigate or (), pattern.explain))
+    for rung in root.investigate:
+        demands.setdefault(rung, f"{event_name(item.root.finding.event)}: {root.title}")
+    if decider is not None and SEVERITIES.index(decider.rule.severity) > SEVERITIES.index(root.severity):
+        for rung in decider.rule.investigate:
+            demands.setdefault(rung, decider.why)
+    if severity == "info" and not item.patterns:
+        demands.pop("contact_support", None)
+    return tuple(Demand(rung=rung, why=why) for rung, why in demands.items())
+
+
+def _stronger_by_pattern(item: _Judged, recovery: Demand) -> Demand:
+    for pattern in item.patterns:
+        if pattern.recovery and item.case.state == "active" and RUNGS.index(pattern.recovery) > RUNGS.index(recovery.rung):
+            recovery = Demand(rung=pattern.recovery, when=pattern.when or "now", why=pattern.explain)
+    return recovery
+
+
+def _nothing_to_do(case: Case, root: Rule) -> str:
+    reasons = {
+        "boot": "the machine was booted since",
+        "driver_reload": "the driver was loaded anew since",
+        "recovered_154": "the driver itself says that the GPU has recovered",
+        "gpu_replaced": "another card sits in the slot now",
+    }
+    return reasons.get(case.end_reason or "", root.departs or root.title)
+
+
+# what is ruled out, what is not known
+
+
+def _excluded(item: _Judged, all_judged: list[_Judged]) -> Iterator[str]:
+    case, root = item.case, item.root
+    event, rule = root.finding.event, root.finding.rule
+    on_gpu = [
+        fold.finding for other in all_judged if other.case.host == case.host for fold in other.case.folds.values()
+        if event.pci is not None and fold.finding.event.pci == event.pci
+    ]  # fmt: skip
+    if event.kind == "xid" and rule.origin == "application":
+        if not any(f.rule.fault_class == "memory" and f.rule.origin == "hardware" for f in on_gpu):
+            yield "faulty GPU memory: no ECC, row-remap or containment event of this GPU in this log"
+        if not any(f.rule.lost for f in on_gpu):
+            yield "a lost GPU: it never fell off the bus in this log"
+    elif event.kind in ("xid", "nvrm", "sxid") and rule.origin in ("hardware", "firmware"):
+        before = [f for f in on_gpu if f.rule.origin == "application" and (gap_s(f.event.record, event.record) or -1) > 0]
+        if not before:
+            yield "the application: no fault of its own (Xid 13, 31, 32 …) stands before it on this GPU"
+    if isinstance(event.detail, HungTaskDetail) and event.detail.gpu_related is False:
+        yield f"the GPU: {event.detail.why or 'no frame of a GPU driver in the stack'}"
+    if isinstance(event.detail, HungTaskDetail) and event.detail.gpu_related and event.detail.stack:
+        yield "storage and network: the innermost frames belong to the GPU driver"
+
+
+_CONFIRM = {
+    "gpu_not_found": "whether NVML still finds the GPU: `nvidia-smi -L`",
+    "row_remap_pending": "whether a row waits to be remapped: `nvidia-smi -q -d ROW_REMAPPER`",
+    "row_remap_failure": "whether the remap failed (then RMA evidence): `nvidia-smi -q -d ROW_REMAPPER`",
+    "sram_threshold": "whether the SRAM threshold is exceeded (then field diagnostics): `nvidia-smi -q -d ECC`",
+    "ecc_uncorrected": "whether the uncorrected count rose, and where: `nvidia-smi -q -d ECC`",
+    "nvml_stuck": "whether NVML still answers: `timeout 10 nvidia-smi -L`",
+    "recovery_action": "what the driver itself asks for: `nvidia-smi -q | grep -i 'recovery action'`",
+    "nvlink_errors": "whether the link's error counters still rise: `nvidia-smi nvlink -e`",
+    "pcie_replays": "whether PCIe replays still rise: `nvidia-smi -q | grep -i replay`",
+}
+
+
+def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str]:
+    case, event = item.case, item.root.finding.event
+    for name in item.root.finding.rule.confirm:
+        yield _CONFIRM.get(name, name.replace("_", " "))
+    if recovery.rung not in ("none", "restart_app") and case.state == "active":
+        action = rules.action(recovery.rung)
+        if action is not None and action.verify:
+            yield f"whether it is well again afterwards: `{' '.join(action.verify[0].argv)}`"
+    if case.state == "awaiting_verification":
+        yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q` on the node, then a diagnostic (`dcgmi diag -r 2`)"
+    for fold in case.folds.values():
+        detail = fold.finding.event.detail
+        if isinstance(detail, XidDetail) and detail.caused_by is not None:
+            if not any(other.finding.event.code == detail.caused_by for other in case.folds.values()):
+                yield f"the Xid {detail.caused_by} that the line names as the cause: it is not in this log"
+                break
+        if isinstance(detail, HungTaskDetail) and detail.gpu_related is None:
+            yield f"what {fold.finding.event.process or 'the task'} waits for: the stack is cut; `cat /proc/<pid>/stack` as root"
+            break
+    if event.kind == "xid" and event.pci is None:
+        yield "which GPU: the line does not name its address"
+    if event.record.wall_us is None and event.record.since_boot_us is None:
+        yield "when: the log gives no time"

@@ -1,0 +1,127 @@
+"""The one sentence that says what happened, and short names for events."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone, tzinfo
+
+from xidwatch.core.event import Event, HungTaskDetail, UserspaceDetail
+from xidwatch.core.incident import Incident, Member
+from xidwatch.core.record import Record
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_NAMES = {
+    "hung_task": "D state",
+    "soft_lockup": "soft lockup",
+    "hard_lockup": "hard lockup",
+    "rcu_stall": "RCU stall",
+    "oom_kill": "OOM kill",
+    "aer": "PCIe error (AER)",
+    "mce": "machine check",
+    "torch_oom": "torch out of memory",
+    "vllm_preemption": "vLLM preemption",
+    "nccl_timeout": "NCCL time-out",
+    "cuda_error": "CUDA error",
+}
+_NVRM_NAMES = {
+    "rm_init_adapter_failed": "driver could not start the GPU",
+    "fallen_off_bus": "driver: GPU off the bus",
+    "probe_failed": "driver probe failed",
+    "api_mismatch": "driver API mismatch",
+    "reset_required": "driver: reset required",
+    "gpu_lost": "driver: GPU lost",
+    "gsp_timeout": "GSP time-out",
+    "gsp_crash_report": "GSP crash report",
+    "pmu_halted": "PMU halted",
+    "kernel_oops": "kernel oops in the driver",
+    "other": "driver message",
+}
+
+
+def event_name(event: Event) -> str:
+    """What a person calls it: `Xid 79`, `SXid 20034`, `D state`, `GSP time-out`."""
+    if event.kind == "xid":
+        return f"Xid {event.code}"
+    if event.kind == "sxid":
+        return f"SXid {event.code}"
+    if event.kind == "nvrm":
+        return _NVRM_NAMES.get(event.what or "other", (event.what or "other").replace("_", " "))
+    return _NAMES[event.kind]
+
+
+def wall_time(record: Record, zone: tzinfo) -> datetime | None:
+    """Wall-clock time of a record in a zone; None when it has none or one that no calendar holds."""
+    if record.wall_us is None:
+        return None
+    try:
+        return (_EPOCH + timedelta(microseconds=record.wall_us)).astimezone(zone)
+    except (OverflowError, ValueError):
+        return None
+
+
+def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
+    """Subject, what it did, when, and what came of it; no advice."""
+    root = incident.members[incident.root]
+    when = _when(root.finding.event.record, zone)
+    parts = [f"{_subject(incident, root)} {root.finding.rule.phrase}{_place(incident, root)}{when}{_toll(incident)}."]
+    if incident.patterns:
+        parts.append(f"{'It' if incident.gpus else 'This'} {incident.patterns[0]}.")
+    if incident.confidence == "unconfirmed":
+        parts.append("One line inside other text says so and nothing confirms it.")
+    return " ".join(parts)
+
+
+def _subject(incident: Incident, root: Member) -> str:
+    event, scope = root.finding.event, root.finding.rule.scope
+    host = incident.hosts[0] if incident.hosts else None
+    if scope == "process":
+        if event.process is None and event.pid is None:
+            return "A program"
+        name = event.process or "A process"
+        return f"{name} (pid {event.pid})" if event.pid is not None else name
+    struck = [m.finding.event.pci for m in incident.members if m.finding.rule.id == root.finding.rule.id]
+    cards = {pci for pci in struck if pci is not None}
+    if len(cards) > 1 and incident.scope in ("node", "fabric"):
+        return f"{len(cards)} {'NVSwitches' if event.kind == 'sxid' else 'GPUs'}{f' of {host}' if host else ''}"
+    if event.kind == "sxid" and event.pci is not None:
+        return f"NVSwitch {event.pci}"
+    if scope == "gpu" or event.pci is not None:
+        return f"GPU {event.pci}" if event.pci is not None else "A GPU (the line does not say which)"
+    return host or "The node"
+
+
+def _place(incident: Incident, root: Member) -> str:
+    event = root.finding.event
+    if root.finding.rule.scope != "process" or event.pci is None:
+        return ""
+    if len(incident.gpus) > 1:
+        return f" on {len(incident.gpus)} GPUs"
+    slice_ = f", MIG instance {event.gpu_instance}" if event.gpu_instance is not None else ""
+    return f" on GPU {event.pci}{slice_}"
+
+
+def _when(record: Record, zone: tzinfo) -> str:
+    if (at := wall_time(record, zone)) is not None:
+        return f" at {at:%H:%M:%S}"
+    if record.since_boot_us is not None:
+        return f" {record.since_boot_us / 1e6:.2f} s after boot"
+    return ""
+
+
+def _toll(incident: Incident) -> str:
+    """Whom it hit: processes whose channels were torn down, tasks stuck in D state, ranks that waited in vain."""
+    followers = [member for i, member in enumerate(incident.members) if i != incident.root and member.role == "consequence"]
+    torn = {m.finding.event.pid for m in followers if m.finding.event.kind == "xid" and m.finding.event.pid_role == "owner"}
+    torn.discard(incident.members[incident.root].finding.event.pid)
+    stuck = [m.finding.event for m in followers if isinstance(m.finding.event.detail, HungTaskDetail)]
+    ranks = {m.finding.event.detail.rank for m in followers if isinstance(m.finding.event.detail, UserspaceDetail)
+             and m.finding.event.kind == "nccl_timeout"}  # fmt: skip
+    said = []
+    if torn - {None}:
+        said.append(f"took {len(torn)} process{'es' if len(torn) != 1 else ''} with it")
+    if stuck:
+        names = ", ".join(dict.fromkeys(f"{event.process or 'task'} ({event.pid})" for event in stuck[:2]))
+        more = f" and {len(stuck) - 2} more" if len(stuck) > 2 else ""
+        said.append(f"left {names}{more} stuck in D state")
+    if ranks:
+        said.append(f"made {len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''} time out")
+    return " and ".join([""] + [" and ".join(said)]) if said else ""

@@ -1,0 +1,133 @@
+"""An incident's members and context as rows in order of time, repeats folded, the root marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from xidwatch.core.incident import Incident, Member, Role
+from xidwatch.core.record import Record, gap_s
+from xidwatch.core.rule import Rule
+from xidwatch.render.layout import visible
+from xidwatch.render.wording import label, names, number, owner, said, seconds
+from xidwatch.times import clock, moment, zone_name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One line of a timeline.
+
+    Attributes:
+        role: Root, consequence or context.
+        record: Where its time comes from.
+        name: `Xid 79`, or the kind of a context line.
+        text: What it means and what it says, with its repeats.
+    """
+
+    role: Role
+    record: Record
+    name: str
+    text: str
+
+
+def rows(incident: Incident) -> list[Row]:
+    """Context, root and consequences in order of time."""
+    groups: dict[object, list[Member]] = {}
+    for index, member in enumerate(incident.members):
+        event = member.finding.event
+        key: object = (event.kind, event.code, event.what, member.finding.rule.id, member.role, event.pci)
+        groups.setdefault("root" if index == incident.root else key, []).append(member)
+    several = len(incident.gpus) > 1
+    found = [_row(group, show_gpu=several) for group in groups.values()]
+    found += [
+        Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text)) for c in incident.context
+    ]
+    return sorted(found, key=_order)
+
+
+def _order(row: Row) -> tuple[int, int, int]:
+    record = row.record
+    at = record.wall_us if record.wall_us is not None else record.since_boot_us
+    return (at or 0, record.stream, record.seq)
+
+
+def _row(group: list[Member], *, show_gpu: bool) -> Row:
+    first = group[0]
+    rule: Rule = first.finding.rule
+    event = first.finding.event
+    parts = [visible(rule.title)]
+    if show_gpu and event.pci is not None:
+        parts.append(str(event.pci))
+    phrases = said(first.finding)
+    alike = all(said(member.finding) == phrases for member in group[:20])
+    parts += phrases if alike else ([*phrases[:2], "and others"] if phrases else [])
+    if who := _owners(group):
+        parts.append(who)
+    if often := _often(group):
+        parts.append(often)
+    return Row(role=first.role, record=event.record, name=label(event), text=", ".join(parts))
+
+
+def _owners(group: Iterable[Member]) -> str:
+    events = [member.finding.event for member in group]
+    who = [text for event in events if (text := owner(event)) is not None]
+    asked = "asked by " if events[0].pid_role == "victim" and who else ""
+    return asked + names(who) if who else ""
+
+
+def _often(group: list[Member]) -> str:
+    count = sum(member.count for member in group)
+    least = any(member.count_is_minimum for member in group)
+    if count == 1 and not least:
+        return ""
+    span = _span(group)
+    within = f" in {seconds(span)}" if span is not None else ""
+    return f"{'at least ' if least else ''}{number(count)} times{within}"
+
+
+def _span(group: list[Member]) -> float | None:
+    """Seconds from the first to the last occurrence; None when they share no clock."""
+    last = max((member.last for member in group), key=lambda event: (event.record.stream, event.record.seq))
+    span = gap_s(group[0].finding.event.record, last.record)
+    return span if span is not None and span >= 0 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """How times are shown in one report: in the log's zone, with the date only where days differ.
+
+    Attributes:
+        heading: `2026-11-30, UTC+01:00`; empty when the log has no times.
+        zone: For logs that name none.
+        dated: The rows carry the date.
+    """
+
+    heading: str
+    zone: tzinfo | None
+    dated: bool
+
+    def of(self, record: Record) -> str:
+        """`02:13:05.123`, `[1234.567]` since boot, or `line 17`."""
+        at = moment(record, self.zone)
+        if at is not None:
+            return f"{at:%Y-%m-%d} {clock(at)}" if self.dated else clock(at)
+        if record.since_boot_us is not None:
+            return f"[{record.since_boot_us / 1e6:.3f}]"
+        return f"line {record.line or record.seq}"
+
+
+def times(records: Iterable[Record], zone: tzinfo | None) -> Times:
+    """Choose how to show the times of these records."""
+    known = [at for record in records if (at := moment(record, zone)) is not None]
+    days = sorted({f"{at:%Y-%m-%d}" for at in known})
+    zones = sorted({zone_name(at) for at in known})
+    heading = ""
+    if known:
+        heading = (days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}") + f", {' and '.join(zones)}"
+    return Times(heading=heading, zone=zone, dated=len(days) > 1)
+
+
+def moments(incident: Incident) -> list[Record]:
+    """Every record that an incident's timeline shows."""
+    return [row.record for row in rows(incident)]

@@ -1,0 +1,330 @@
+"""Words that every report shares: the verdict, the name of an event, what its line says, how often, which commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from xidwatch.core.event import (
+    AerDetail,
+    Event,
+    HungTaskDetail,
+    LockupDetail,
+    MceDetail,
+    NvrmDetail,
+    OomDetail,
+    SxidDetail,
+    UserspaceDetail,
+    XidDetail,
+)
+from xidwatch.core.incident import Finding, Incident, Postmortem
+from xidwatch.core.rule import Command, Severity
+from xidwatch.render.layout import visible
+
+if TYPE_CHECKING:
+    from xidwatch.core.classify import RuleTable
+
+KIND_NAMES = {
+    "nvrm": "NVRM", "hung_task": "D state", "soft_lockup": "soft lockup", "hard_lockup": "hard lockup", "rcu_stall": "RCU stall",
+    "oom_kill": "OOM kill", "aer": "PCIe AER", "mce": "MCE", "torch_oom": "torch OOM", "vllm_preemption": "vLLM",
+    "nccl_timeout": "NCCL", "cuda_error": "CUDA",
+}  # fmt: skip
+RECOVERY_ACTIONS = (
+    "none", "reset the GPU", "reboot the node", "drain peer-to-peer traffic", "drain, then reset", "recover the IMEX domain",
+    "reset the bus", "reboot the system",
+)  # fmt: skip
+"""What the values of an Xid 154 ask for, by number; the driver's labels changed over its releases."""
+END_REASONS = {
+    "quiet": "nothing more was heard", "reset_seen": "the GPU was reset", "driver_reload": "the driver was loaded again",
+    "boot": "the host booted again", "gpu_replaced": "another GPU is in the slot", "recovered_154": "the driver withdrew its demand",
+    "operator": "an operator closed it", "unconfirmed_old": "it is old and the present state does not confirm it",
+}  # fmt: skip
+_SAFE_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*$", re.ASCII)
+_SAFE_ARGUMENT = re.compile(r"(?:[\w@%+=:,./-]|<\w+>)+$", re.ASCII)
+_PLACEHOLDER = re.compile(r"<(gpu|node|host|pid)>")
+_MOST_COMMANDS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer in one sentence, the strongest demand, and the first command for it (None when there is none)."""
+
+    sentence: str
+    rung: str
+    command: str | None
+    severity: Severity | None
+
+
+def verdict(postmortem: Postmortem, rules: RuleTable) -> Verdict:
+    """What to say first."""
+    if not postmortem.incidents:
+        return Verdict(sentence=nothing_found(postmortem), rung="none", command=None, severity=None)
+    worst = postmortem.incidents[0]
+    commands = commands_for(rules, worst.recovery.rung, worst)
+    return Verdict(
+        sentence=sentence(worst),
+        rung=worst.recovery.rung,
+        command=commands[0] if commands else None,
+        severity=worst.severity,
+    )
+
+
+def sentence(incident: Incident) -> str:
+    """The incident's own sentence, with a warning in front when nothing else confirms it."""
+    text = incident.sentence or f"{incident.title[:1].upper()}{incident.title[1:]}."
+    return f"Unconfirmed: {text}" if incident.confidence == "unconfirmed" else text
+
+
+def nothing_found(postmortem: Postmortem) -> str:
+    """The verdict of a log without a fault."""
+    if not postmortem.records:
+        return "Nothing was read: the input is empty."
+    lines = f"{counted(postmortem.records, 'line')} of {names(report.path for report in postmortem.inputs)}"
+    return f"No GPU fault found in {lines}."
+
+
+def memory_or_compute(incident: Incident) -> str:
+    """The article's first question, answered."""
+    answers = {
+        "memory": "Memory, not compute.",
+        "compute": "Compute, not memory.",
+        "unknown": "Not known.",
+        "interconnect": "Neither: the interconnect (NVLink, NVSwitch, fabric).",
+        "platform": "Neither: the platform (PCIe, power, thermal, host, storage, network).",
+        "software": "Neither: software (driver, versions, configuration).",
+    }
+    return answers[incident.fault_class]
+
+
+def number(value: int) -> str:
+    """`4,000`, `10.0 M`."""
+    return f"{value / 1e6:.1f} M" if value >= 10_000_000 else f"{value:,}"
+
+
+def counted(value: int, noun: str) -> str:
+    """`1 line`, `4,000 lines`."""
+    return f"{number(value)} {noun}{'' if value == 1 else 's'}"
+
+
+def names(texts: Iterable[str], most: int = 3) -> str:
+    """`a, b, c and 4 more`, each once and made visible."""
+    distinct = list(dict.fromkeys(visible(text) for text in texts))
+    shown = ", ".join(distinct[:most])
+    return f"{shown} and {len(distinct) - most} more" if len(distinct) > most else shown
+
+
+def seconds(value: float) -> str:
+    """`2 s`, `14 min`, `3 h`, `9 days`."""
+    if value < 120:
+        return f"{value:.0f} s" if value >= 1 else "1 s"
+    if value < 7200:
+        return f"{value / 60:.0f} min"
+    return f"{value / 3600:.0f} h" if value < 172_800 else f"{value / 86_400:.0f} days"
+
+
+def size(value: float) -> str:
+    """Bytes as a person says them: `79.1 GiB`."""
+    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= scale:
+            return f"{value / scale:.1f} {unit}"
+    return f"{value:.0f} B"
+
+
+def label(event: Event) -> str:
+    """`Xid 79`, `SXid 20034`, `D state`."""
+    if event.kind == "xid":
+        return f"Xid {event.code}"
+    return f"SXid {event.code}" if event.kind == "sxid" else KIND_NAMES[event.kind]
+
+
+def owner(event: Event) -> str | None:
+    """`python3 (4711)`, or what is known of it."""
+    if event.process is None:
+        return f"pid {event.pid}" if event.pid is not None else None
+    name = visible(event.process)
+    return f"{name} ({event.pid})" if event.pid is not None else name
+
+
+def said(finding: Finding) -> list[str]:
+    """What the line itself says beyond its code, in phrases; read off the event, never guessed."""
+    event = finding.event
+    phrases = list(_said(event))
+    if finding.decoded:
+        phrases.insert(0, visible(finding.decoded))
+    if event.gpu_instance is not None:
+        compute = f"/{event.compute_instance}" if event.compute_instance is not None else ""
+        phrases.append(f"MIG instance {event.gpu_instance}{compute}")
+    return phrases
+
+
+def _said(event: Event) -> Iterator[str]:
+    match event.detail:
+        case XidDetail():
+            yield from _xid_said(event.detail)
+        case SxidDetail(switch=switch, link=link, severity_word=word):
+            if switch is not None:
+                yield f"NVSwitch {switch}"
+            if link is not None:
+                yield f"link {link}"
+            if word:
+                yield f"the line says {visible(word)}"
+        case NvrmDetail():
+            yield from _nvrm_said(event.detail)
+        case HungTaskDetail():
+            yield from _hung_said(event.detail)
+        case LockupDetail(stuck_s=stuck_s, cpu=cpu, gpu_related=related):
+            if cpu is not None:
+                yield f"CPU {cpu}" + (f" stuck for {stuck_s} s" if stuck_s else "")
+            if related:
+                yield "with a GPU driver on its stack"
+        case OomDetail(memcg=memcg, anon_rss_bytes=resident, panic=panic):
+            yield "the kernel panicked" if panic else "its memory cgroup was full" if memcg else "the host's memory was full"
+            if resident is not None:
+                yield f"{size(resident)} resident"
+        case AerDetail(severity_word=word, error_type=error_type):
+            yield visible(", ".join(part for part in (word, error_type) if part)) or "no details"
+        case MceDetail():
+            yield from _mce_said(event.detail)
+        case UserspaceDetail():
+            yield from _program_said(event.detail)
+        case None:
+            return
+
+
+def _xid_said(detail: XidDetail) -> Iterator[str]:
+    if detail.caused_by is not None:
+        yield f"caused by previous Xid {detail.caused_by}"
+    if (action := detail.recovery_action) is not None:
+        yield f"the driver asks for: {RECOVERY_ACTIONS[action] if 0 <= action < len(RECOVERY_ACTIONS) else f'action {action}'}"
+    if detail.engine or detail.access or detail.address is not None:
+        where = f" at {detail.address:#x}" if detail.address is not None else ""
+        yield visible(" ".join(part for part in (detail.engine, detail.access, detail.fault_type) if part)) + where
+    if detail.places:
+        gpc, tpc, sm = detail.places[0]
+        more = f" and {len(detail.places) - 1} more places" if len(detail.places) > 1 else ""
+        yield f"GPC {gpc}, TPC {tpc}, SM {sm}{more}"
+    elif detail.gpc is not None:
+        yield f"GPC {detail.gpc}" + (f", TPC {detail.tpc}" if detail.tpc is not None else "")
+    if detail.subcode:
+        yield visible(f"{detail.subcode} {detail.severity_word or ''}".rstrip())
+    if detail.link is not None and detail.link >= 0:
+        yield f"link {detail.link}"
+    if detail.link_down_reason is not None:
+        yield f"link-down reason {detail.link_down_reason}"
+    if detail.cross_contained:
+        yield "the cause may sit at the remote end (XC1)"
+    if detail.reset_flags is not None:
+        yield ", ".join(f"{flag}: Yes" for flag in detail.reset_flags) or "RST: No, D-RST: No"
+    if detail.function:
+        yield f"waited for {visible(detail.function)}"
+    if detail.physical_address is not None:
+        yield f"physical address {detail.physical_address:#x}"
+
+
+def _nvrm_said(detail: NvrmDetail) -> Iterator[str]:
+    if detail.init_step_name:
+        yield f"at {visible(detail.init_step_name)}"
+    elif detail.init_step is not None:
+        yield f"at step {detail.init_step:#x}"
+    if detail.status is not None:
+        yield f"status {detail.status:#x}"
+    if detail.client_version or detail.module_version:
+        yield visible(f"client {detail.client_version or '?'}, kernel module {detail.module_version or '?'}")
+    if detail.serial:
+        yield f"serial {visible(detail.serial)}"
+
+
+def _hung_said(detail: HungTaskDetail) -> Iterator[str]:
+    if detail.blocked_s is not None:
+        yield f"blocked for more than {detail.blocked_s} s"
+    if detail.why:
+        yield visible(detail.why)
+    elif detail.stack:
+        yield f"waits in {visible(detail.stack[0])}"
+    if detail.blocked_by:
+        yield f"{detail.lock or 'lock'} held by {visible(detail.blocked_by)}"
+    if detail.killable is not None:
+        yield "kill -9 works on it" if detail.killable else "SIGKILL will not end it"
+
+
+def _mce_said(detail: MceDetail) -> Iterator[str]:
+    places = [f"{name} {value}" for name, value in (("CPU", detail.cpu), ("bank", detail.bank)) if value is not None]
+    if detail.location:
+        places.append(visible(detail.location))
+    if places:
+        yield ", ".join(places)
+    if detail.corrected is not None:
+        yield "corrected" if detail.corrected else "uncorrected"
+
+
+def _program_said(detail: UserspaceDetail) -> Iterator[str]:
+    if detail.tried is not None:
+        parts = [f"wanted {size(detail.tried)}"]
+        if detail.free is not None:
+            of_total = f" of {size(detail.total)}" if detail.total is not None else ""
+            parts.append(f"{size(detail.free)}{of_total} was free")
+        if detail.reserved_unallocated is not None:
+            parts.append(f"{size(detail.reserved_unallocated)} reserved but unallocated")
+        yield ", ".join(parts)
+    if detail.op:
+        facts = [visible(detail.op), *(f"{n} {v}" for n, v in (("seq", detail.seq), ("rank", detail.rank)) if v is not None)]
+        limit = f" gave up after {seconds(detail.timeout_ms / 1000)}" if detail.timeout_ms else ""
+        yield " ".join(facts) + limit
+    if detail.mode:
+        yield f"mode {visible(detail.mode)}"
+    if detail.cumulative is not None:
+        yield f"{counted(detail.cumulative, 'preemption')} so far"
+
+
+def say(rules: RuleTable, rung: str) -> str:
+    """The rung as an imperative, `reset the GPU`."""
+    action = rules.action(rung)
+    return action.say if action is not None else rung.replace("_", " ")
+
+
+def commands_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
+    """A rung's commands with the incident's GPUs, host and process filled in."""
+    action = rules.action(rung)
+    known = _known(incident)
+    return [line for command in action.commands for line in command_lines(command, known)] if action is not None else []
+
+
+def verify_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
+    """The commands that show whether it worked."""
+    action = rules.action(rung)
+    known = _known(incident)
+    return [line for command in action.verify for line in command_lines(command, known)] if action is not None else []
+
+
+def _known(incident: Incident) -> dict[str, list[str]]:
+    stuck = [m.finding.event for m in incident.members if m.finding.event.pid is not None]
+    stuck.sort(key=lambda event: event.kind != "hung_task")
+    return {
+        "gpu": list(incident.gpus),
+        "node": list(incident.hosts),
+        "host": list(incident.hosts),
+        "pid": list(dict.fromkeys(str(event.pid) for event in stuck if event.pid_role != "victim"))[:2],
+    }
+
+
+def command_lines(command: Command, known: dict[str, list[str]]) -> list[str]:
+    """One line for each way to fill the placeholders; a value that a shell or an option parser could misread is left out.
+
+    What is not known keeps its `<placeholder>`: pasted as it stands, a shell refuses it and runs nothing.
+    """
+    holes = list(dict.fromkeys(hole for part in command.argv for hole in _PLACEHOLDER.findall(part)))
+    choices = [[value for value in known.get(hole, []) if _SAFE_VALUE.match(value)] or [f"<{hole}>"] for hole in holes]
+    lines = []
+    for values in product(*choices):
+        filled = dict(zip(holes, values, strict=True))
+        words = [_PLACEHOLDER.sub(lambda found, filled=filled: filled[found[1]], part) for part in command.argv]  # type: ignore[misc]
+        lines.append(" ".join(map(quoted, words)))
+    return lines[:_MOST_COMMANDS]
+
+
+def quoted(word: str) -> str:
+    """The word as a POSIX shell reads it back; `<placeholders>` stay bare."""
+    return word if _SAFE_ARGUMENT.match(word) else "'" + word.replace("'", "'\"'\"'") + "'"

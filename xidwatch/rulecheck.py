@@ -1,0 +1,158 @@
+"""What can be wrong with a rule file, as one line for each mistake. The only user of pydantic among the rule modules."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import fields
+from datetime import date
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import TypeAdapter, ValidationError
+
+from xidwatch.core.classify import Entry, Knowledge, RuleTable
+from xidwatch.core.event import Context, Detail, Event, Kind
+from xidwatch.core.nvlink import Nvlink4Row, Nvlink5Row
+from xidwatch.core.parse import Parser
+from xidwatch.core.record import Record
+from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Guidance, Pattern, Rule
+
+_FIELDS = {field.name for kind in (Event, Record, *get_args(Detail)) for field in fields(kind)}
+"""What `where`, `same` and `distinct` may ask about."""
+
+
+@lru_cache(maxsize=None)
+def _adapter(kind: type[Knowledge]) -> TypeAdapter[Knowledge]:
+    return TypeAdapter(kind)
+
+
+def checked_value(kind: type[Knowledge], values: dict[str, Any], file: str) -> tuple[Knowledge | None, list[str]]:
+    """Build one value from its TOML table, strictly; None and every mistake in words when it does not fit."""
+    if "file" in values:
+        return None, ["file: this key is set by xidwatch; remove it"]
+    if "file" in (field.name for field in fields(kind)):
+        values = values | {"file": file}
+    try:
+        # By way of JSON, because there arrays become tuples under strict checking too, and dates are text.
+        return _adapter(kind).validate_json(json.dumps(values, default=str)), []
+    except ValidationError as error:
+        return None, [f"{_place(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False)]
+
+
+def _place(loc: Sequence[str | int]) -> str:
+    return ".".join("class" if part == "fault_class" else str(part) for part in loc)
+
+
+def cross_mistakes(table: RuleTable, entries: Iterable[Entry]) -> list[str]:
+    """What no single field shows: words outside the vocabularies, regexes, duplicate ids, selectors that select nothing."""
+    entries = list(entries)
+    mistakes = [f"{entry.file}: {text}" for entry in entries for text in _value_mistakes(table, entry.load())]
+    folders = Counter((Path(entry.file.split(":")[0]).parent, entry.table, entry.id) for entry in entries if entry.id)
+    mistakes += [
+        f"{folder}: [[{name}]] {id_} is there {count} times" for (folder, name, id_), count in folders.items() if count > 1
+    ]
+    return mistakes
+
+
+def _value_mistakes(table: RuleTable, value: Knowledge) -> Iterator[str]:
+    yield from _answers(value)
+    if isinstance(value, Rule | Combination | Pattern):
+        yield from _dated(value)
+    if isinstance(value, Rule):
+        yield from _rule(value)
+    elif isinstance(value, Combination | Pattern):
+        yield from _selectors(table, value)
+    elif isinstance(value, Nvlink5Row):
+        classes = (value.immediate, value.immediate_if_second_bit, value.investigate)
+        yield from (f"no [[guidance]] {name}" for name in classes if name and table.guidance(name) is None)
+    elif isinstance(value, Nvlink4Row):
+        if value.register not in {1, 3, 4, 5}:
+            yield f"register {value.register}: only 1, 3, 4 and 5 count"
+        yield from (f"bits: {bit} is not in a 32-bit word" for bit in value.bits if not 0 <= bit < 32)
+    elif isinstance(value, Action) and value.id not in {*RUNGS, *INVESTIGATIONS}:
+        yield f"id: {value.id!r} is no rung and no investigation"
+
+
+def _answers(value: Knowledge) -> Iterator[str]:
+    recovery = getattr(value, "recovery", None)
+    if recovery is not None and recovery not in RUNGS:
+        yield f"recovery: {recovery!r} is no rung; there are {', '.join(RUNGS)}"
+    look = value.investigate if not isinstance(value, Action | Nvlink5Row) else ()
+    for name in look or ():
+        if name not in INVESTIGATIONS:
+            yield f"investigate: {name!r} is not known; there are {', '.join(INVESTIGATIONS)}"
+
+
+def _dated(value: Rule | Combination | Pattern) -> Iterator[str]:
+    if not value.sources:
+        yield "sources: a rule needs one"
+    for source in value.sources:
+        try:
+            date.fromisoformat(source.checked)
+        except ValueError:
+            yield f"sources: checked = {source.checked!r} is not a day (YYYY-MM-DD)"
+
+
+def _rule(rule: Rule) -> Iterator[str]:
+    if sum(given is not None for given in (rule.xid, rule.sxid, rule.kind)) != 1:
+        yield "say what it is about: one of xid, sxid and kind"
+    if rule.kind is not None and rule.kind not in get_args(Kind):
+        yield f"kind: {rule.kind!r} is not known; there are {', '.join(get_args(Kind))}"
+    if rule.what is not None and rule.kind is None:
+        yield "what: goes with kind only"
+    if not rule.examples:
+        yield "examples: a rule needs one real line"
+    if not 0 <= rule.rank <= 100:
+        yield f"rank: {rule.rank} is not within 0 to 100"
+    yield from (f"where: no event has a field {field!r}" for field, _ in rule.where if field not in _FIELDS)
+    try:
+        re.compile(rule.match or "")
+    except re.error as error:
+        yield f"match: {error}"
+
+
+def _selectors(table: RuleTable, value: Combination | Pattern) -> Iterator[str]:
+    if isinstance(value, Combination):
+        named = {"member": (value.member,), "together": value.together, "without": value.without}
+    else:
+        named = {"members": value.members}
+        asked = {"same": value.same, "distinct": value.distinct}
+        yield from (
+            f"{key}: no event has a field {name!r}" for key, names in asked.items() for name in names if name not in _FIELDS
+        )
+    ids = table.rule_ids()
+    for key, selectors in named.items():
+        for selector in selectors:
+            if not any(id_ == selector or id_.startswith(selector + "-") for id_ in ids):
+                yield f"{key}: {selector!r} selects no rule"
+
+
+def example_mistakes(table: RuleTable, rule_ids: Iterable[str]) -> list[str]:
+    """Rules with an example that does not hit exactly that rule: the example, and what it hits."""
+    mistakes = []
+    for rule_id in rule_ids:
+        rule = table.rule(rule_id)
+        for example in rule.examples:
+            hits = example_hits(table, example)
+            if hits != [rule_id]:
+                told = " and ".join(hits) or "no rule at all"
+                mistakes.append(f"{rule.file}: [[rule]] {rule_id}: its example hits {told}: {example.strip().splitlines()[0]}")
+    return mistakes
+
+
+def example_hits(table: RuleTable, example: str) -> list[str]:
+    """Ids of the rules that the lines of an example hit, each once, in order."""
+    parser = Parser()
+    events: dict[tuple[int, int, int], Event] = {}
+    for number, line in enumerate(example.strip("\n").splitlines(), start=1):
+        for found in parser.feed(Record(text=line.rstrip(), seq=number, line=number, timed=number == 1)):
+            if not isinstance(found, Context):
+                events[found.uid] = found
+    return list(dict.fromkeys(table.classify(event).rule.id for event in events.values()))
+
+
+__all__ = ["checked_value", "cross_mistakes", "example_hits", "example_mistakes"]

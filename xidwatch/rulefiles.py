@@ -1,0 +1,213 @@
+"""From rules/*.toml to a RuleTable.
+
+The shipped files are checked by the tests, so here they are only cut into entries, and an entry is parsed when it is asked for:
+reading all of them would cost more than the rest of the start of `xidwatch explain`.
+A site's own files are always checked, and all their mistakes are told at once.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from xidwatch.core.classify import Entry, Key, Knowledge, Nvlink4Row, Nvlink5Row, RuleTable, TableName
+from xidwatch.core.rule import Action, Combination, Command, Guidance, Pattern, Rule, Source
+from xidwatch.errors import XidwatchError
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+SITE_RULES = Path("/etc/xidwatch/rules.d")
+TYPES: dict[TableName, type[Knowledge]] = {
+    "rule": Rule, "combination": Combination, "pattern": Pattern, "guidance": Guidance,
+    "nvlink5": Nvlink5Row, "nvlink4": Nvlink4Row, "action": Action,
+}  # fmt: skip
+_HEAD = re.compile(
+    r'(?P<table>\w+)\]\]\s*\n(?:id *= *"(?P<id>[^"]*)"\s*\n(?:(?P<family>xid|sxid|kind) *= *(?:(?P<number>\d+)|"(?P<word>\w+)"))?)?'
+)
+_FIRST_LINE = re.compile(r"^\[\[(\w+)\]\]", re.MULTILINE)
+
+
+class RuleFileError(XidwatchError):
+    """Site rules that cannot be used. `mistakes` has one line for each: file, line, entry, what is wrong."""
+
+    def __init__(self, mistakes: Sequence[str]) -> None:
+        """Keep the mistakes and make the message of all of them."""
+        self.mistakes = tuple(mistakes)
+        super().__init__("\n".join((*self.mistakes, "Mend these, then try again: xidwatch rules check DIR")))
+
+
+def shipped_rules() -> Path:
+    """The folder of the rules that came with xidwatch: in the wheel, else beside the package (editable install)."""
+    inside = Path(__file__).parent / "_rules"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / "rules"
+
+
+def load_rules(extra: Sequence[Path] = (), *, check: bool = False, site: Path = SITE_RULES) -> RuleTable:
+    """All rules in force: shipped, then the site's, then those of each folder in `extra`; later ones win by id.
+
+    With `check` the shipped files are checked like a site's.
+
+    Raises:
+        RuleFileError: A site file cannot be read or says something it must not; all mistakes at once.
+    """
+    mistakes: list[str] = []
+    entries: list[Entry] = []
+    for path in _files(shipped_rules()):
+        entries += _checked(path, mistakes) if check else _cut(path)
+    folders = [folder for folder in (site, *extra) if folder != site or folder.is_dir()]
+    own: list[Entry] = []
+    for folder in folders:
+        if not folder.is_dir():
+            mistakes.append(f"{folder}: no such folder")
+        for path in _files(folder):
+            own += _checked(path, mistakes)
+    table = RuleTable([*entries, *own])
+    if own or check:
+        from xidwatch.rulecheck import cross_mistakes
+
+        mistakes += cross_mistakes(table, [*entries, *own] if check else own)
+    if mistakes:
+        raise RuleFileError(mistakes)
+    return table
+
+
+def check_dir(path: Path) -> list[str]:
+    """Every mistake in a folder of site rules, also examples that do not hit their own rule; empty when it is good."""
+    from xidwatch.rulecheck import cross_mistakes, example_mistakes
+
+    if not path.is_dir():
+        return [f"{path}: no such folder"]
+    mistakes: list[str] = []
+    own = [entry for file in _files(path) for entry in _checked(file, mistakes)]
+    table = RuleTable([*(entry for file in _files(shipped_rules()) for entry in _cut(file)), *own])
+    mistakes += cross_mistakes(table, own)
+    if not mistakes:
+        mistakes += example_mistakes(table, {entry.id for entry in own if entry.table == "rule"})
+    return mistakes
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.toml"))
+
+
+def _cut(path: Path) -> Iterator[Entry]:
+    """Entries of a trusted file, each to be parsed when it is asked for."""
+    text = "\n" + path.read_text(encoding="utf-8")
+    for chunk in text.split("\n[[")[1:]:
+        if not (head := _HEAD.match(chunk)):
+            raise RuleFileError([f"{path}: cannot read the head of [[{chunk[:40]!r}"])
+        if head["table"] not in TYPES:
+            continue
+        table: TableName = head["table"]  # type: ignore[assignment]  # just looked up among the keys
+        yield Entry(
+            table=table,
+            id=head["id"] or "",
+            key=_key(table, head["family"], head["word"] if head["number"] is None else int(head["number"])),
+            file=path.name,
+            load=partial(_parse, table, "[[" + chunk, path.name),
+        )
+
+
+def _parse(table: TableName, text: str, file: str) -> Knowledge:
+    (values,) = tomllib.loads(text)[table]
+    return _BUILD[table](_shaped(values) | {"file": file})
+
+
+def _key(table: str, family: str | None, value: str | int | None) -> Key | None:
+    return (family, value) if table == "rule" and family and value is not None else None
+
+
+def _shaped(values: dict[str, Any]) -> dict[str, Any]:
+    """A TOML table in the shape of its dataclass: `class` renamed, arrays as tuples, `where` as pairs."""
+    shaped = {"fault_class" if key == "class" else key: _tuples(value) for key, value in values.items()}
+    if isinstance(where := values.get("where"), dict):
+        shaped["where"] = tuple(
+            (field, tuple(value) if isinstance(value, list) else (value,)) for field, value in where.items()
+        )
+    return shaped
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return value
+
+
+def _sourced(kind: Callable[..., Knowledge], values: dict[str, Any]) -> Knowledge:
+    values["sources"] = tuple(Source(url=item["url"], checked=str(item["checked"])) for item in values["sources"])
+    return kind(**values)
+
+
+def _action(values: dict[str, Any]) -> Action:
+    for name in ("commands", "verify"):
+        values[name] = tuple(Command(**{**item, "argv": tuple(item["argv"])}) for item in values.get(name, ()))
+    return Action(**values)
+
+
+def _guidance(values: dict[str, Any]) -> Guidance:
+    values.pop("file")
+    return Guidance(**values)
+
+
+_BUILD: dict[TableName, Callable[[dict[str, Any]], Knowledge]] = {
+    "rule": partial(_sourced, Rule),
+    "combination": partial(_sourced, Combination),
+    "pattern": partial(_sourced, Pattern),
+    "guidance": _guidance,
+    "nvlink5": lambda values: Nvlink5Row(**values),
+    "nvlink4": lambda values: Nvlink4Row(**values),
+    "action": _action,
+}
+
+
+def _checked(path: Path, mistakes: list[str]) -> list[Entry]:
+    """Entries of a site file, checked field by field; what is wrong goes to `mistakes`."""
+    from xidwatch.rulecheck import checked_value
+
+    try:
+        text = path.read_text(encoding="utf-8")
+        tables = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        mistakes.append(f"{path}: {error}")
+        return []
+    lines = _lines(text)
+    entries: list[Entry] = []
+    for name, rows in tables.items():
+        table = next((known for known in TYPES if known == name), None)
+        if table is None or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            mistakes.append(f"{path}: [[{name}]] is not a table of rules; there are {', '.join(TYPES)}")
+            continue
+        for row, line in zip(rows, lines.get(name, []) + [0] * len(rows), strict=False):
+            label = f"{path}:{line}: [[{name}]] {row.get('id', '')}".rstrip()
+            value, wrong = checked_value(TYPES[table], _shaped(row), str(path))
+            mistakes += [f"{label}: {problem}" for problem in wrong]
+            if value is not None:
+                entries.append(_entry(table, value, label))
+    return entries
+
+
+def _entry(table: TableName, value: Knowledge, label: str) -> Entry:
+    key = None
+    if isinstance(value, Rule):
+        about = [(family, getattr(value, family)) for family in ("xid", "sxid", "kind")]
+        family, number = next(((name, given) for name, given in about if given is not None), ("", None))
+        key = _key(table, family, number)
+    return Entry(table=table, id=getattr(value, "id", ""), key=key, file=label, load=lambda: value)
+
+
+def _lines(text: str) -> dict[str, list[int]]:
+    """Line numbers of the headers of each array of tables, in order."""
+    found: dict[str, list[int]] = {}
+    for head in _FIRST_LINE.finditer(text):
+        found.setdefault(head[1], []).append(text.count("\n", 0, head.start()) + 1)
+    return found
+
+
+__all__ = ["SITE_RULES", "RuleFileError", "check_dir", "load_rules", "shipped_rules"]
