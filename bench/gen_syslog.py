@@ -1,6 +1,6 @@
 """Write a syslog as a GPU node fills it, and tell what is in it.
 
-    python bench/gen_syslog.py OUT [--bytes N] [--fault-every LINES] [--storm LINES]
+    python -m bench.gen_syslog OUT [--bytes N] [--fault-every LINES] [--storm LINES]
 
 Almost every line is everyday noise, part of it with words that a careless pattern takes for GPU faults.
 About one line in --fault-every begins a real fault: an Xid on one of eight GPUs, or a hung task with its stack.
@@ -53,7 +53,9 @@ XIDS = {
     94: "Contained: SM (0x1). RST: No, D-RST: No",
     109: "Ch 00000020, errorString CTX SWITCH TIMEOUT, Info 0x2c014",
 }  # fmt: skip
-STORM = "kernel: [@] NVRM: Xid (PCI:0000:07:00): 95, pid=4711, name=python3, Uncontained: LTC TAG (0x{slice:x},0x1). RST: Yes, D-RST: No"
+STORM = (
+    "kernel: [@] NVRM: Xid (PCI:0000:07:00): 95, pid=4711, name=vllm, Uncontained: LTC (0x{slice:x},0x1). RST: Yes, D-RST: No"
+)
 HUNG_TASK = (
     "INFO: task {name}:{pid} blocked for more than 120 seconds.",
     "      Tainted: P           OE      6.8.0-79-generic #79-Ubuntu",

@@ -1,6 +1,6 @@
 """Peak memory of `xidwatch explain` on a big log and in a storm, and whether it counted what is in them.
 
-    python bench/memory.py [--bytes N] [--storm LINES] [--folder FOLDER]
+    python -m bench.memory [--bytes N] [--storm LINES] [--folder FOLDER]
 
 The peak is the kernel's own figure for the process (ru_maxrss): it includes the interpreter and touched pages of mapped files.
 Exit status 1 when a count differs from what the generator put in.
@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from gen_syslog import write_syslog
+from bench.gen_syslog import write_syslog
 
 MIB = 1 << 20
 
@@ -58,7 +58,7 @@ def measure(name: str, folder: Path, **content: int) -> bool:
     log = folder / f"{name}.log"
     truth = write_syslog(log, **content)
     report, wall_s, peak_mib = explained(log, folder / f"{name}.json")
-    agree = truth["faults"] == counted(report)
+    agree = bool(truth["faults"] == counted(report))
     print(
         f"memory: {name}: peak {peak_mib:.0f} MiB, {wall_s:.2f} s, {truth['bytes']} bytes, {truth['lines']} lines, "
         f"{len(report['incidents'])} incidents, counts {'agree' if agree else 'DIFFER'}"

@@ -1,6 +1,6 @@
 """How long `xidwatch explain` takes on a log of twenty lines, beyond starting a bare Python.
 
-    python bench/startup.py [RUNS]
+    python -m bench.startup [RUNS]
 
 The whole process is timed, from its start to its end, in alternation with `python -I -c pass` of the same installation,
 so that a slow moment of the machine falls on both.
@@ -15,7 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from gen_syslog import Syslog
+from bench.gen_syslog import Syslog
 
 LINES = 20
 

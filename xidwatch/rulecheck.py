@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from datetime import date
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
@@ -19,15 +19,15 @@ from xidwatch.core.event import Context, Detail, Event, Kind
 from xidwatch.core.nvlink import Nvlink4Row, Nvlink5Row
 from xidwatch.core.parse import Parser
 from xidwatch.core.record import Record
-from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Guidance, Pattern, Rule
+from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
 
 _FIELDS = {field.name for kind in (Event, Record, *get_args(Detail)) for field in fields(kind)}
 """What `where`, `same` and `distinct` may ask about."""
 
 
-@lru_cache(maxsize=None)
-def _adapter(kind: type[Knowledge]) -> TypeAdapter[Knowledge]:
-    return TypeAdapter(kind)
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(next(kind for kind in get_args(Knowledge) if kind.__name__ == name))
 
 
 def checked_value(kind: type[Knowledge], values: dict[str, Any], file: str) -> tuple[Knowledge | None, list[str]]:
@@ -38,7 +38,7 @@ def checked_value(kind: type[Knowledge], values: dict[str, Any], file: str) -> t
         values = values | {"file": file}
     try:
         # By way of JSON, because there arrays become tuples under strict checking too, and dates are text.
-        return _adapter(kind).validate_json(json.dumps(values, default=str)), []
+        return _adapter(kind.__name__).validate_json(json.dumps(values, default=str)), []
     except ValidationError as error:
         return None, [f"{_place(item['loc'])}: {item['msg']}" for item in error.errors(include_url=False)]
 

@@ -108,5 +108,7 @@ def _from_form(form: re.Match[str], now: datetime) -> datetime:
     fraction = int((form[7] or "0")[:6].ljust(6, "0"))
     zone: tzinfo | None = now.tzinfo
     if form[8]:
+        if form[8] not in "Zz" and int(form[8][1:3]) > 23:
+            raise ValueError("no zone is that far from UTC")
         zone = parse_zone("UTC" if form[8] in "Zz" else form[8])
     return datetime(year, month, day, hour, minute, second, fraction, tzinfo=zone)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal, TypeVar
 
 from xidwatch.core.event import Event, SxidDetail, XidDetail
 from xidwatch.core.incident import Finding
-from xidwatch.core.nvlink import R575 as R575
-from xidwatch.core.nvlink import Nvlink4Match, Nvlink5Match, decode_nvlink4, decode_nvlink5
-from xidwatch.core.nvlink import Nvlink4Row as Nvlink4Row
-from xidwatch.core.nvlink import Nvlink5Row as Nvlink5Row
+from xidwatch.core.nvlink import Nvlink4Match, Nvlink4Row, Nvlink5Match, Nvlink5Row, decode_nvlink4, decode_nvlink5
 from xidwatch.core.rule import (
     RUNGS,
     SEVERITIES,
@@ -24,7 +22,6 @@ from xidwatch.core.rule import (
     Rule,
     Scalar,
     Severity,
-    When,
 )
 
 TableName = Literal["rule", "combination", "pattern", "guidance", "nvlink5", "nvlink4", "action"]
@@ -36,8 +33,12 @@ _T = TypeVar("_T")
 _HW_OR_SW: dict[str, Origin] = {"HW": "hardware", "FW": "firmware"}
 """The vendor's SW may be the driver, the application or a person, so it is no origin of its own."""
 _SXID_WORDS = {
-    "fatal": "SXID_FATAL", "1": "SXID_FATAL", "nonfatal": "SXID_NONFATAL", "0": "SXID_NONFATAL", "correctable": "SXID_CORRECTABLE",
-}  # fmt: skip
+    "fatal": "SXID_FATAL",
+    "1": "SXID_FATAL",
+    "nonfatal": "SXID_NONFATAL",
+    "0": "SXID_NONFATAL",
+    "correctable": "SXID_CORRECTABLE",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,8 @@ class RuleTable:
                 self._about.setdefault(entry.key, []).append(entry.id)
         self._loaded: dict[int, Knowledge] = {}
         self._wordings: dict[str, re.Pattern[str]] = {}
+        self._named_whats: dict[str, set[str | None]] = {}
+        self._ready: dict[tuple[str, int | None, str | None], tuple[Rule, ...]] = {}
 
     def rule(self, rule_id: str) -> Rule:
         """The rule in force under this id. Raises KeyError when there is none."""
@@ -95,27 +98,27 @@ class RuleTable:
         """Rules about one number or kind: ("xid", 94), ("sxid", 20034), ("kind", "hung_task"); empty when none."""
         return tuple(self.rule(rule_id) for rule_id in self._about.get((family, value), ()))
 
-    @property
+    @cached_property
     def combinations(self) -> tuple[Combination, ...]:
         """Rules about the company an event keeps."""
         return tuple(self._all("combination", Combination))
 
-    @property
+    @cached_property
     def patterns(self) -> tuple[Pattern, ...]:
         """Rules about repetition."""
         return tuple(self._all("pattern", Pattern))
 
-    @property
+    @cached_property
     def actions(self) -> tuple[Action, ...]:
         """Every recovery rung and investigation that has a description."""
         return tuple(self._all("action", Action))
 
-    @property
+    @cached_property
     def nvlink5(self) -> tuple[Nvlink5Row, ...]:
         """Decode rows of Xid 144 to 150, a site's own first."""
         return tuple(self._value(entry, Nvlink5Row) for entry in self._rows.get("nvlink5", ()))
 
-    @property
+    @cached_property
     def nvlink4(self) -> tuple[Nvlink4Row, ...]:
         """Decode rows of Xid 74, the shipped ones first, so that a site's own win."""
         return tuple(self._value(entry, Nvlink4Row) for entry in reversed(self._rows.get("nvlink4", ())))
@@ -140,30 +143,34 @@ class RuleTable:
             rows = [row for row in self.nvlink5 if row.xid == event.code]
             if five := decode_nvlink5(detail, rows, _major(driver_version)):
                 return Finding(event=event, rule=self._by_nvlink5(rule, detail, five), decoded=five.text)
-        if isinstance(detail, XidDetail) and rule.decode == "nvlink4":
-            if four := decode_nvlink4(detail, self.nvlink4):
-                return Finding(event=event, rule=_by_nvlink4(rule, four), decoded=four.text)
+        if isinstance(detail, XidDetail) and rule.decode == "nvlink4" and (four := decode_nvlink4(detail, self.nvlink4)):
+            return Finding(event=event, rule=_by_nvlink4(rule, four), decoded=four.text)
         if isinstance(detail, SxidDetail) and detail.severity_word:
             rule = self._by_word(rule, detail.severity_word)
         return Finding(event=event, rule=rule)
 
     def _choose(self, event: Event) -> Rule:
-        best: tuple[tuple[int, int, int], Rule] | None = None
-        for rule in self._candidates(event):
-            if self._holds(rule, event):
-                weight = _weight(rule)
-                if best is None or weight >= best[0]:
-                    best = weight, rule
-        return best[1] if best else self.rule(event.kind.replace("_", "-") + "-unknown")
+        found = next((rule for rule in self._candidates(event) if self._holds(rule, event)), None)
+        return found or self.rule(event.kind.replace("_", "-") + "-unknown")
 
-    def _candidates(self, event: Event) -> Iterator[Rule]:
-        yield from self.rules_about("kind", event.kind)
-        if event.code is not None:
-            yield from self.rules_about(event.kind, event.code)
+    def _candidates(self, event: Event) -> tuple[Rule, ...]:
+        """Rules about the event's number and wording, the most special first, among equals the latest first."""
+        place = event.kind, event.code, event.what if event.what in self._named(event.kind) else None
+        if (ready := self._ready.get(place)) is None:
+            about = list(self.rules_about("kind", event.kind))
+            if event.code is not None:
+                about += self.rules_about(event.kind, event.code)
+            fitting = [rule for rule in about if rule.what in (None, event.what)]
+            ready = self._ready[place] = tuple(sorted(reversed(fitting), key=_weight, reverse=True))
+        return ready
+
+    def _named(self, kind: str) -> set[str | None]:
+        """Wordings of a kind that have a rule of their own; others, which may be any text, are not remembered."""
+        if (named := self._named_whats.get(kind)) is None:
+            named = self._named_whats[kind] = {rule.what for rule in self.rules_about("kind", kind)}
+        return named
 
     def _holds(self, rule: Rule, event: Event) -> bool:
-        if rule.what is not None and rule.what != event.what:
-            return False
         if not all(_field_is(event, field, wanted) for field, wanted in rule.where):
             return False
         if rule.match is None:
@@ -253,7 +260,7 @@ def _by_nvlink4(rule: Rule, match: Nvlink4Match) -> Rule:
     return replace(
         rule,
         recovery=max(recoveries, key=_strength),
-        severity=max(severities, key=SEVERITIES.index),
+        severity=SEVERITIES[max(map(SEVERITIES.index, severities))],
         investigate=look or (rule.investigate if match.unknown_bit else ()),
     )
 
@@ -274,4 +281,4 @@ def _union(*groups: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(item for group in groups for item in group))
 
 
-__all__ = ["Entry", "Key", "Knowledge", "Nvlink4Row", "Nvlink5Row", "RuleTable", "TableName", "When"]
+__all__ = ["Entry", "Key", "Knowledge", "Nvlink4Row", "Nvlink5Row", "RuleTable", "TableName"]

@@ -113,7 +113,11 @@ class HungTaskDetail:
     Attributes:
         blocked_s: Seconds as the kernel prints them; None when only the state line is left.
         io_wait: True for the wording `blocked in I/O wait`.
-        stack: Kernel functions, innermost first, reliable frames only; empty if the log was cut.
+        stack: Kernel functions, innermost first, reliable frames only, as `function` or `function [module]`;
+            empty if the log was cut.
+        doubtful: Frames that the unwinder could not vouch for (`? `), in the same form.
+        owner_stack: Frames of the lock's owner, whose dump follows from Linux 6.16 on; None when it was not printed.
+        in_block: Frames that follow still belong to it; False once the block's end was seen.
         attribution: What it waits for, by evidence.
         gpu_related: By a frame of a GPU driver or a lock holder that is one; None without usable evidence.
         killable: True when the innermost wait ends in `_killable`: SIGKILL works there. None without a stack.
@@ -128,6 +132,9 @@ class HungTaskDetail:
     blocked_s: int | None = None
     io_wait: bool = False
     stack: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
+    owner_stack: tuple[str, ...] | None = None
+    in_block: bool = True
     attribution: Attribution = "unknown"
     gpu_related: bool | None = None
     killable: bool | None = None
@@ -141,13 +148,20 @@ class HungTaskDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockupDetail:
-    """A soft or hard lockup or an RCU stall. `cpus` has every CPU named; `stuck_s` is seconds; frames as in a hung task."""
+    """A soft or hard lockup or an RCU stall.
+
+    Attributes:
+        cpus: Every CPU named; `cpu` is the first.
+        stuck_s: Seconds as the kernel prints them.
+        gpu_related, stack, in_block: As in a hung task.
+    """
 
     cpu: int | None = None
     cpus: tuple[int, ...] = ()
     stuck_s: int | None = None
     gpu_related: bool | None = None
     stack: tuple[str, ...] = ()
+    in_block: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +177,29 @@ class OomDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AerDetail:
-    """A PCIe error report. `severity_word` as printed; `device_class` the driver name in front (`nvidia`, `pcieport`)."""
+    """A PCIe error report.
+
+    Attributes:
+        severity_word: As printed.
+        error_type: Layer, `Transaction Layer`.
+        agent: `Receiver ID`, `Requester ID` ...
+        driver: Driver name in front of the address (`nvidia`, `pcieport`).
+        received_from: Device that the root port heard it from.
+        confirmed: The `PCIe Bus Error` line itself was seen.
+        corrected: By the severity word.
+        errors: Names of the error bits, `BadTLP`, `CmpltTO`.
+        recovered: What the kernel says of its recovery; None when it does not.
+    """
 
     severity_word: str | None = None
     error_type: str | None = None
+    agent: str | None = None
     driver: str | None = None
     received_from: PciAddress | None = None
     confirmed: bool = False
     corrected: bool | None = None
+    errors: tuple[str, ...] = ()
+    recovered: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +221,7 @@ class UserspaceDetail:
     Attributes:
         message: The error's own words.
         tried, total, free, allocated, reserved_unallocated, in_use: Of a torch out-of-memory error.
+        reserved: Of its older wordings, which count the allocated part in.
         other_pid: `Process N has X memory in use`.
         op, seq, rank, timeout_ms, ran_ms, group: Of an NCCL watchdog time-out.
         mode: vLLM's preemption mode, RECOMPUTE or SWAP.
@@ -205,6 +235,7 @@ class UserspaceDetail:
     free: float | None = None
     allocated: float | None = None
     reserved_unallocated: float | None = None
+    reserved: float | None = None
     in_use: float | None = None
     other_pid: int | None = None
     device: int | None = None
@@ -239,6 +270,8 @@ class Event:
         last_record: Its latest record.
         lines: Printed lines that carry the event's own prefix.
         count_is_minimum: The log says that lines were suppressed.
+        provisional: Its first line does not yet prove it (a kernel crash that may be another driver's): not given out until a
+            later line does, and forgotten if none comes.
         detail: What its family adds.
     """
 
@@ -257,6 +290,7 @@ class Event:
     process: str | None = None
     lines: int = 1
     count_is_minimum: bool = False
+    provisional: bool = False
     detail: Detail | None = None
 
 

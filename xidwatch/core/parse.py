@@ -48,7 +48,8 @@ class Parser:
     def feed(self, record: Record) -> Iterator[Event | Context]:
         """Events that begin on this record, events that it extends (same uid as before), and context."""
         if (extended := self._extend(record)) is not None:
-            yield extended
+            if not extended.provisional:
+                yield extended
             return
         try:
             started = [(family, event) for family in FAMILIES if _hit(family, record) for event in family.start(record)]
@@ -60,7 +61,8 @@ class Parser:
         for family, event in started:
             if left := family.open_for(event):
                 self._open.appendleft(_Open(event, family, left))
-            yield event
+            if not event.provisional:
+                yield event
         if not started and _hit(context, record):
             yield from context.start(record)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _UNSEEN = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
@@ -96,7 +96,7 @@ def in_ascii(text: str) -> str:
     return text.translate(_ASCII)
 
 
-def columns(rows: list[tuple[str, ...]], width: int) -> list[str]:
+def columns(rows: Sequence[tuple[str, ...]], width: int) -> list[str]:
     """Rows in columns two blanks apart; the last column wraps under itself."""
     if not rows:
         return []

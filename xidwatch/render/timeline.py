@@ -10,7 +10,7 @@ from xidwatch.core.incident import Incident, Member, Role
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.rule import Rule
 from xidwatch.render.layout import visible
-from xidwatch.render.wording import label, names, number, owner, said, seconds
+from xidwatch.render.wording import label, names, number, said, seconds
 from xidwatch.times import clock, moment, zone_name
 
 
@@ -41,7 +41,8 @@ def rows(incident: Incident) -> list[Row]:
     several = len(incident.gpus) > 1
     found = [_row(group, show_gpu=several) for group in groups.values()]
     found += [
-        Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text)) for c in incident.context
+        Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text))
+        for c in incident.context
     ]
     return sorted(found, key=_order)
 
@@ -70,10 +71,21 @@ def _row(group: list[Member], *, show_gpu: bool) -> Row:
 
 
 def _owners(group: Iterable[Member]) -> str:
+    """`vllm_worker (7711, 7712), python3 (4711)`."""
     events = [member.finding.event for member in group]
-    who = [text for event in events if (text := owner(event)) is not None]
-    asked = "asked by " if events[0].pid_role == "victim" and who else ""
-    return asked + names(who) if who else ""
+    pids: dict[str, list[str]] = {}
+    for event in events:
+        if event.process is not None or event.pid is not None:
+            known = pids.setdefault(event.process or "pid", [])
+            known += [str(event.pid)] if event.pid is not None else []
+    who = names((_who(name, numbers) for name, numbers in pids.items()), 2)
+    return f"asked by {who}" if who and events[0].pid_role == "victim" else who
+
+
+def _who(name: str, pids: list[str]) -> str:
+    if name == "pid":
+        return f"pid {names(pids)}"
+    return f"{name} ({names(pids)})" if pids else name
 
 
 def _often(group: list[Member]) -> str:

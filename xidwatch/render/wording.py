@@ -1,12 +1,8 @@
-"""Words that every report shares: the verdict, the name of an event, what its line says, how often, which commands."""
+"""Words that every report shares: the name of an event, what its line says, how many, how long."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from itertools import product
-from typing import TYPE_CHECKING
 
 from xidwatch.core.event import (
     AerDetail,
@@ -21,55 +17,20 @@ from xidwatch.core.event import (
     XidDetail,
 )
 from xidwatch.core.incident import Finding, Incident, Postmortem
-from xidwatch.core.rule import Command, Severity
 from xidwatch.render.layout import visible
 
-if TYPE_CHECKING:
-    from xidwatch.core.classify import RuleTable
-
 KIND_NAMES = {
-    "nvrm": "NVRM", "hung_task": "D state", "soft_lockup": "soft lockup", "hard_lockup": "hard lockup", "rcu_stall": "RCU stall",
+    "nvrm": "NVRM", "hung_task": "D state", "soft_lockup": "soft lockup", "hard_lockup": "hard lockup",
+    "rcu_stall": "RCU stall",
     "oom_kill": "OOM kill", "aer": "PCIe AER", "mce": "MCE", "torch_oom": "torch OOM", "vllm_preemption": "vLLM",
     "nccl_timeout": "NCCL", "cuda_error": "CUDA",
 }  # fmt: skip
-RECOVERY_ACTIONS = (
-    "none", "reset the GPU", "reboot the node", "drain peer-to-peer traffic", "drain, then reset", "recover the IMEX domain",
-    "reset the bus", "reboot the system",
-)  # fmt: skip
-"""What the values of an Xid 154 ask for, by number; the driver's labels changed over its releases."""
 END_REASONS = {
     "quiet": "nothing more was heard", "reset_seen": "the GPU was reset", "driver_reload": "the driver was loaded again",
-    "boot": "the host booted again", "gpu_replaced": "another GPU is in the slot", "recovered_154": "the driver withdrew its demand",
+    "boot": "the host booted again", "gpu_replaced": "another GPU is in the slot",
+    "recovered_154": "the driver withdrew its demand",
     "operator": "an operator closed it", "unconfirmed_old": "it is old and the present state does not confirm it",
 }  # fmt: skip
-_SAFE_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*$", re.ASCII)
-_SAFE_ARGUMENT = re.compile(r"(?:[\w@%+=:,./-]|<\w+>)+$", re.ASCII)
-_PLACEHOLDER = re.compile(r"<(gpu|node|host|pid)>")
-_MOST_COMMANDS = 8
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The answer in one sentence, the strongest demand, and the first command for it (None when there is none)."""
-
-    sentence: str
-    rung: str
-    command: str | None
-    severity: Severity | None
-
-
-def verdict(postmortem: Postmortem, rules: RuleTable) -> Verdict:
-    """What to say first."""
-    if not postmortem.incidents:
-        return Verdict(sentence=nothing_found(postmortem), rung="none", command=None, severity=None)
-    worst = postmortem.incidents[0]
-    commands = commands_for(rules, worst.recovery.rung, worst)
-    return Verdict(
-        sentence=sentence(worst),
-        rung=worst.recovery.rung,
-        command=commands[0] if commands else None,
-        severity=worst.severity,
-    )
 
 
 def sentence(incident: Incident) -> str:
@@ -151,9 +112,10 @@ def owner(event: Event) -> str | None:
 def said(finding: Finding) -> list[str]:
     """What the line itself says beyond its code, in phrases; read off the event, never guessed."""
     event = finding.event
-    phrases = list(_said(event))
-    if finding.decoded:
-        phrases.insert(0, visible(finding.decoded))
+    decoded = visible(finding.decoded) if finding.decoded else ""
+    phrases = [phrase for phrase in _said(event) if phrase not in decoded]
+    if decoded:
+        phrases.insert(0, decoded.rstrip("."))
     if event.gpu_instance is not None:
         compute = f"/{event.compute_instance}" if event.compute_instance is not None else ""
         phrases.append(f"MIG instance {event.gpu_instance}{compute}")
@@ -162,43 +124,62 @@ def said(finding: Finding) -> list[str]:
 
 def _said(event: Event) -> Iterator[str]:
     match event.detail:
-        case XidDetail():
-            yield from _xid_said(event.detail)
-        case SxidDetail(switch=switch, link=link, severity_word=word):
-            if switch is not None:
-                yield f"NVSwitch {switch}"
-            if link is not None:
-                yield f"link {link}"
-            if word:
-                yield f"the line says {visible(word)}"
-        case NvrmDetail():
-            yield from _nvrm_said(event.detail)
-        case HungTaskDetail():
-            yield from _hung_said(event.detail)
-        case LockupDetail(stuck_s=stuck_s, cpu=cpu, gpu_related=related):
-            if cpu is not None:
-                yield f"CPU {cpu}" + (f" stuck for {stuck_s} s" if stuck_s else "")
-            if related:
-                yield "with a GPU driver on its stack"
-        case OomDetail(memcg=memcg, anon_rss_bytes=resident, panic=panic):
-            yield "the kernel panicked" if panic else "its memory cgroup was full" if memcg else "the host's memory was full"
-            if resident is not None:
-                yield f"{size(resident)} resident"
-        case AerDetail(severity_word=word, error_type=error_type):
-            yield visible(", ".join(part for part in (word, error_type) if part)) or "no details"
-        case MceDetail():
-            yield from _mce_said(event.detail)
-        case UserspaceDetail():
-            yield from _program_said(event.detail)
+        case XidDetail() as detail:
+            yield from _xid_said(detail)
+        case SxidDetail() as detail:
+            yield from _sxid_said(detail)
+        case NvrmDetail() as detail:
+            yield from _nvrm_said(detail)
+        case HungTaskDetail() as detail:
+            yield from _hung_said(detail)
+        case LockupDetail() as detail:
+            yield from _lockup_said(detail)
+        case OomDetail() as detail:
+            yield from _oom_said(detail)
+        case AerDetail() as detail:
+            yield visible(", ".join(part for part in (detail.severity_word, detail.error_type) if part)) or "no details"
+        case MceDetail() as detail:
+            yield from _mce_said(detail)
+        case UserspaceDetail() as detail:
+            yield from _program_said(detail)
         case None:
             return
+
+
+def _sxid_said(detail: SxidDetail) -> Iterator[str]:
+    if detail.switch is not None:
+        yield f"NVSwitch {detail.switch}"
+    if detail.link is not None:
+        yield f"link {detail.link}"
+    if detail.severity_word:
+        yield f"the line says {visible(detail.severity_word)}"
+
+
+def _lockup_said(detail: LockupDetail) -> Iterator[str]:
+    if detail.cpu is not None:
+        yield f"CPU {detail.cpu}" + (f" stuck for {detail.stuck_s} s" if detail.stuck_s else "")
+    if detail.gpu_related:
+        yield "with a GPU driver on its stack"
+
+
+def _oom_said(detail: OomDetail) -> Iterator[str]:
+    yield (
+        "the kernel panicked"
+        if detail.panic
+        else "its memory cgroup was full"
+        if detail.memcg
+        else "the host's memory was full"
+    )
+    if detail.anon_rss_bytes is not None:
+        yield f"{size(detail.anon_rss_bytes)} resident"
 
 
 def _xid_said(detail: XidDetail) -> Iterator[str]:
     if detail.caused_by is not None:
         yield f"caused by previous Xid {detail.caused_by}"
-    if (action := detail.recovery_action) is not None:
-        yield f"the driver asks for: {RECOVERY_ACTIONS[action] if 0 <= action < len(RECOVERY_ACTIONS) else f'action {action}'}"
+    if detail.recovery_action is not None:
+        before = detail.recovery_action_from
+        yield f"recovery action {detail.recovery_action}" + (f", before {before}" if before is not None else "")
     if detail.engine or detail.access or detail.address is not None:
         where = f" at {detail.address:#x}" if detail.address is not None else ""
         yield visible(" ".join(part for part in (detail.engine, detail.access, detail.fault_type) if part)) + where
@@ -277,54 +258,3 @@ def _program_said(detail: UserspaceDetail) -> Iterator[str]:
         yield f"mode {visible(detail.mode)}"
     if detail.cumulative is not None:
         yield f"{counted(detail.cumulative, 'preemption')} so far"
-
-
-def say(rules: RuleTable, rung: str) -> str:
-    """The rung as an imperative, `reset the GPU`."""
-    action = rules.action(rung)
-    return action.say if action is not None else rung.replace("_", " ")
-
-
-def commands_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
-    """A rung's commands with the incident's GPUs, host and process filled in."""
-    action = rules.action(rung)
-    known = _known(incident)
-    return [line for command in action.commands for line in command_lines(command, known)] if action is not None else []
-
-
-def verify_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
-    """The commands that show whether it worked."""
-    action = rules.action(rung)
-    known = _known(incident)
-    return [line for command in action.verify for line in command_lines(command, known)] if action is not None else []
-
-
-def _known(incident: Incident) -> dict[str, list[str]]:
-    stuck = [m.finding.event for m in incident.members if m.finding.event.pid is not None]
-    stuck.sort(key=lambda event: event.kind != "hung_task")
-    return {
-        "gpu": list(incident.gpus),
-        "node": list(incident.hosts),
-        "host": list(incident.hosts),
-        "pid": list(dict.fromkeys(str(event.pid) for event in stuck if event.pid_role != "victim"))[:2],
-    }
-
-
-def command_lines(command: Command, known: dict[str, list[str]]) -> list[str]:
-    """One line for each way to fill the placeholders; a value that a shell or an option parser could misread is left out.
-
-    What is not known keeps its `<placeholder>`: pasted as it stands, a shell refuses it and runs nothing.
-    """
-    holes = list(dict.fromkeys(hole for part in command.argv for hole in _PLACEHOLDER.findall(part)))
-    choices = [[value for value in known.get(hole, []) if _SAFE_VALUE.match(value)] or [f"<{hole}>"] for hole in holes]
-    lines = []
-    for values in product(*choices):
-        filled = dict(zip(holes, values, strict=True))
-        words = [_PLACEHOLDER.sub(lambda found, filled=filled: filled[found[1]], part) for part in command.argv]  # type: ignore[misc]
-        lines.append(" ".join(map(quoted, words)))
-    return lines[:_MOST_COMMANDS]
-
-
-def quoted(word: str) -> str:
-    """The word as a POSIX shell reads it back; `<placeholders>` stay bare."""
-    return word if _SAFE_ARGUMENT.match(word) else "'" + word.replace("'", "'\"'\"'") + "'"

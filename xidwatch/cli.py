@@ -1,0 +1,375 @@
+"""argv to one function to an exit code. The one place that prints, and the one error boundary."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import IO, TYPE_CHECKING
+
+from xidwatch import __version__
+from xidwatch.errors import XidwatchError
+
+if TYPE_CHECKING:
+    import argparse
+    from datetime import tzinfo
+
+    from xidwatch.core.classify import RuleTable
+    from xidwatch.core.incident import Postmortem
+
+FOUND, MISUSED, BROKEN, INTERRUPTED = 1, 2, 3, 130
+"""Exit codes: something was found, the caller must mend something, a bug, Ctrl-C."""
+_CLASSES = ("memory", "compute", "interconnect", "platform", "software", "unknown")
+_SEVERITIES = ("info", "warning", "critical")
+_REPORT_A_BUG = "xidwatch: this is a bug. Please report it with the text above and, if you may, the line it stumbled on."
+
+_EXPLAIN = """\
+Works out which fault came first, what kind it is, and what to do next.
+Reads text logs, compressed logs, journal exports and bug reports; `-` is standard input; without an argument the kernel's ring
+buffer is read.
+A number, a name or a pasted log line instead of a file is explained itself (an existing file of that name is read)."""
+_EXPLAIN_END = """\
+examples:
+  xidwatch explain /var/log/kern.log.1.gz
+  journalctl -k -b -1 -o export | xidwatch explain -
+  xidwatch explain 94
+  xidwatch explain 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.'
+
+exit status: 0 nothing at or above --fail-on, 1 something, 2 wrong usage or unreadable input, 3 a bug; with a code: 0"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit code; never raises, except SystemExit from argparse's own --help and usage errors."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+        return code
+    except XidwatchError as error:
+        _complain(f"xidwatch: {error}")
+        return MISUSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader went away (`| head`): nothing is wrong, and the interpreter must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception:  # noqa: BLE001  # the one boundary: a bug is told as one and gets its own exit code
+        import traceback
+
+        traceback.print_exc()
+        _complain(_REPORT_A_BUG)
+        return BROKEN
+
+
+def _run(arguments: list[str]) -> int:
+    parser = build_parser(arguments[0] if arguments else None)
+    options = parser.parse_args(arguments)
+    run: Callable[[argparse.Namespace], int] | None = getattr(options, "run", None)
+    if run is None:
+        _say(parser.format_help())
+        return MISUSED
+    return run(options)
+
+
+# the commands
+
+
+def _explain(options: argparse.Namespace) -> int:
+    codes = [argument for argument in options.what if not _is_input(argument)]
+    if codes and len(codes) == len(options.what):
+        return _explain_codes(codes, options)
+    if codes:
+        raise XidwatchError(f"{codes[0]!r}: no such file; give either files or codes, not both")
+    return _explain_logs(options.what, options)
+
+
+def _is_input(argument: str) -> bool:
+    """Whether it is to be read; a path that is not there is left to the reader, which knows why."""
+    return argument == "-" or os.path.exists(argument) or ("/" in argument and " " not in argument)
+
+
+def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
+    from xidwatch.render.code_text import explain_code, explain_code_json
+
+    rules = _rules(options)
+    texts = []
+    for code in codes:
+        if options.format == "json":
+            text = explain_code_json(code, rules)
+        else:
+            text = explain_code(code, rules, color=_wants_color(options.color), width=_width())
+        if text is None:
+            raise XidwatchError(
+                f"{code!r}: no such file, and no Xid, SXid or name that xidwatch knows (try: xidwatch rules list)"
+            )
+        texts.append(text)
+    as_list = options.format == "json" and len(texts) > 1
+    _say("[\n" + ",\n".join(texts) + "]\n" if as_list else "\n".join(texts))
+    return 0
+
+
+def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
+    from datetime import datetime, timezone
+
+    from xidwatch.explain import ExplainOptions, explain
+    from xidwatch.times import parse_moment, parse_zone
+
+    zone = parse_zone(options.tz) if options.tz else None
+    now = datetime.now(timezone.utc).astimezone(zone)
+    rules = _rules(options)
+    bar = ProgressBar(sys.stderr, clock=time.monotonic) if sys.stderr.isatty() else None
+    try:
+        postmortem = explain(
+            paths,
+            ExplainOptions(
+                since=parse_moment(options.since, now=now, option="--since") if options.since else None,
+                until=parse_moment(options.until, now=now, option="--until") if options.until else None,
+                gpu=options.gpu,
+                fault_class=options.fault_class,
+                tz=zone,
+                year=options.year,
+                progress=bar,
+            ),
+            rules,
+        )
+    finally:
+        if bar is not None:
+            bar.clear()
+    if options.redact:
+        from xidwatch.render.redact import Redactor
+
+        postmortem = Redactor().postmortem(postmortem)
+    _say(_rendered(postmortem, rules, options, now.tzinfo))
+    return _exit_code(postmortem, options.fail_on)
+
+
+def _rendered(postmortem: Postmortem, rules: RuleTable, options: argparse.Namespace, zone: tzinfo | None) -> str:
+    if options.format == "json":
+        from xidwatch.render.as_json import render_json
+
+        return render_json(postmortem, rules, zone=zone)
+    from xidwatch.render.as_text import render_text
+
+    return render_text(postmortem, rules, color=_wants_color(options.color), width=_width(), zone=zone)
+
+
+def _exit_code(postmortem: Postmortem, fail_on: str) -> int:
+    if fail_on == "never":
+        return 0
+    least = _SEVERITIES.index(fail_on)
+    return FOUND if any(_SEVERITIES.index(incident.severity) >= least for incident in postmortem.incidents) else 0
+
+
+def _rules_list(options: argparse.Namespace) -> int:
+    from xidwatch.render.matrix import chosen, render_list
+
+    found = chosen(_rules(options).rules(), fault_class=options.fault_class, severity=options.severity, family=options.family)
+    _say(render_list(found, _width()) if found else "No rule matches.\n")
+    return 0
+
+
+def _rules_matrix(options: argparse.Namespace) -> int:
+    from xidwatch.render.matrix import chosen, render_matrix_markdown, render_matrix_text
+
+    rules = _rules(options)
+    found = chosen(rules.rules(), fault_class=options.fault_class, severity=options.severity, family=options.family)
+    if options.family is None:
+        found = [rule for rule in found if rule.sxid is None]
+    _say(render_matrix_markdown(found, rules) if options.format == "markdown" else render_matrix_text(found, rules, _width()))
+    return 0
+
+
+def _rules_show(options: argparse.Namespace) -> int:
+    from xidwatch.render.matrix import render_rule
+
+    rules = _rules(options)
+    try:
+        rule = rules.rule(options.id)
+    except KeyError:
+        near = [known for known in rules.rule_ids() if options.id.lower() in known][:5]
+        hint = f"near it: {', '.join(near)}" if near else "xidwatch rules list shows all"
+        raise XidwatchError(f"no rule {options.id!r}; {hint}") from None
+    _say(render_rule(rule))
+    return 0
+
+
+def _rules_check(options: argparse.Namespace) -> int:
+    from pathlib import Path
+
+    from xidwatch.rulefiles import check_dir
+
+    mistakes = check_dir(Path(options.dir))
+    if mistakes:
+        raise XidwatchError("\n".join([f"{len(mistakes)} mistake{'s' if len(mistakes) != 1 else ''}", *mistakes]))
+    _say(f"{options.dir}: good\n")
+    return 0
+
+
+def _rules(options: argparse.Namespace) -> RuleTable:
+    from pathlib import Path
+
+    from xidwatch.rulefiles import load_rules
+
+    return load_rules([Path(folder) for folder in options.rules])
+
+
+# argv
+
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """The parser of one command, or without one that of the overview: what is not asked for is not built."""
+    import argparse
+
+    parser = argparse.ArgumentParser(
+        prog="xidwatch",
+        description="Reads what the kernel and the NVIDIA driver said; tells which GPU fault came first and what to do next.",
+        epilog="`xidwatch COMMAND --help` tells more.",
+    )
+    parser.add_argument("--version", action="version", version=f"xidwatch {__version__}")
+    commands = parser.add_subparsers(title="commands")
+    for name, (summary, add) in _COMMANDS.items():
+        if command == name:
+            add(commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter))
+        elif command not in _COMMANDS:
+            commands.add_parser(name, help=summary)
+    return parser
+
+
+def _explain_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = _EXPLAIN, _EXPLAIN_END
+    add = parser.add_argument
+    add("what", nargs="*", metavar="PATH|CODE|LINE", help="files, folders, `-`, or codes such as 94, sxid20034, hung_task")
+    add("--format", choices=("text", "json"), default="text", help="default: text")
+    add("--since", metavar="TIME", help="only what happened at or after it: 2026-11-30T02:13, 02:13, yesterday, '2 hours ago'")
+    add("--until", metavar="TIME", help="only what happened at or before it")
+    add(
+        "--gpu", metavar="GPU", help="only incidents of this GPU: a PCI address in any spelling, its end (4e:00), or GPU-<uuid>"
+    )
+    add("--class", dest="fault_class", choices=_CLASSES, help="only incidents of this class")
+    add(
+        "--fail-on",
+        choices=(*_SEVERITIES, "never"),
+        default="warning",
+        help="exit with 1 from this severity on; default: warning",
+    )
+    add("--tz", metavar="ZONE", help="zone of times that name none: UTC, local, +01:00, Europe/Berlin; default: local")
+    add("--year", type=int, help="year of dates that name none")
+    add("--redact", action="store_true", help="mask host names, UUIDs, serials, addresses and users")
+    _rules_argument(parser)
+    add("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
+    parser.set_defaults(run=_explain)
+
+
+def _rules_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Shows and checks the rules: what each code means and asks for."
+    commands = parser.add_subparsers(title="commands", dest="rules_command", required=True)
+    listed = commands.add_parser("list", help="one rule a line")
+    shown = commands.add_parser("show", help="one rule in force, and the file it came from")
+    checked = commands.add_parser("check", help="every mistake in a folder of site rules; exit status 2 when there are any")
+    matrix = commands.add_parser("matrix", help="the decision matrix: memory against compute, what is seen, the first command")
+    for own in (listed, matrix):
+        own.add_argument("--class", dest="fault_class", choices=_CLASSES, help="only this class")
+        own.add_argument("--severity", choices=_SEVERITIES, help="only this severity")
+        own.add_argument(
+            "--family", metavar="KIND", help="only xid, sxid or one kind (nvrm, hung_task, ...); matrix: default no sxid"
+        )
+    matrix.add_argument("--format", choices=("text", "markdown"), default="text", help="default: text")
+    shown.add_argument("id", metavar="ID", help="such as xid-79")
+    checked.add_argument("dir", metavar="DIR", help="folder with *.toml")
+    for own, run in ((listed, _rules_list), (shown, _rules_show), (matrix, _rules_matrix)):
+        _rules_argument(own)
+        own.set_defaults(run=run)
+    checked.set_defaults(run=_rules_check)
+
+
+def _floor_arguments(parser: argparse.ArgumentParser) -> None:
+    from xidwatch.floorcli import add_arguments, run
+
+    parser.description = "The least time that prefill and decode can take on a card, what binds, and what helps."
+    add_arguments(parser)
+    parser.set_defaults(run=run)
+
+
+def _rules_argument(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--rules", metavar="DIR", action="append", default=[], help="folder of further rules; may be given again"
+    )
+
+
+_COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
+    "explain": ("what happened in these logs, or what a code means", _explain_arguments),
+    "rules": ("list, show, check the rules; the decision matrix", _rules_arguments),
+    "floor": ("the least time that prefill and decode can take on a card", _floor_arguments),
+}
+
+
+# the terminal
+
+
+def _say(text: str) -> None:
+    """Write to standard output whatever its encoding: what it cannot show is shown escaped."""
+    out = sys.stdout
+    encoding = (getattr(out, "encoding", None) or "utf-8").lower()
+    if not encoding.startswith("utf"):
+        from xidwatch.render.layout import in_ascii
+
+        text = in_ascii(text)
+    out.write(text.encode(encoding, "backslashreplace").decode(encoding, "replace"))
+
+
+def _complain(text: str) -> None:
+    from xidwatch.render.layout import visible
+
+    encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
+    shown = "\n".join(visible(line) for line in text.split("\n"))
+    sys.stderr.write(shown.encode(encoding, "backslashreplace").decode(encoding, "replace") + "\n")
+
+
+def _wants_color(choice: str) -> bool:
+    if choice != "auto":
+        return choice == "always"
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
+
+
+def _width() -> int:
+    """Columns to write: the terminal's, at most 120; 100 when the output goes to a file or a pipe."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return min(int(columns), 240)
+    try:
+        return max(40, min(os.get_terminal_size(sys.stdout.fileno()).columns, 120))
+    except (OSError, ValueError):
+        return 100
+
+
+class ProgressBar:
+    """One line on a terminal that says how far the reading is; silent for the first half second."""
+
+    def __init__(self, terminal: IO[str], *, clock: Callable[[], float]) -> None:
+        """`clock` gives seconds."""
+        self._terminal, self._clock = terminal, clock
+        self._next = clock() + 0.5
+        self._shown = False
+
+    def __call__(self, done_bytes: int, total_bytes: int | None) -> None:
+        """Draw, at most ten times a second."""
+        now = self._clock()
+        if now < self._next:
+            return
+        self._next, self._shown = now + 0.1, True
+        if total_bytes:
+            part = min(done_bytes / total_bytes, 1.0)
+            bar = "#" * round(part * 30)
+            text = f"reading [{bar:<30}] {part:4.0%} of {total_bytes / 2**20:,.0f} MiB"
+        else:
+            text = f"reading {done_bytes / 2**20:,.0f} MiB"
+        self._terminal.write(f"\r\x1b[K{text}")
+        self._terminal.flush()
+
+    def clear(self) -> None:
+        """Take the line away again."""
+        if self._shown:
+            self._terminal.write("\r\x1b[K")
+            self._terminal.flush()

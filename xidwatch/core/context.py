@@ -1,0 +1,164 @@
+"""Lines that are no GPU fault but belong in the picture: driver load, boot, panic, links, storage, IOMMU, crashes, gaps."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from xidwatch.core.event import Context
+from xidwatch.core.pci import parse_pci
+from xidwatch.core.record import Record
+
+_PCI = r"(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
+_NIC = rf"(?:{_PCI}:? )?(?P<interface>[\w.-]+)"
+
+
+class _Wording(NamedTuple):
+    """How lines of a kind read: one of `literals` is in them, and the named groups of `pattern` are their facts."""
+
+    kind: str
+    literals: tuple[str, ...]
+    pattern: re.Pattern[str]
+
+
+def _wording(kind: str, literals: str, pattern: str) -> _Wording:
+    """A wording; its literals are written with bars between them."""
+    return _Wording(kind, tuple(literals.split("|")), re.compile(pattern))
+
+
+_WORDINGS: tuple[_Wording, ...] = (
+    _wording(
+        "driver_load",  # kernel-open/nvidia/nv.c
+        "NVRM: loading",
+        r"NVRM: loading (?:NVIDIA )?UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?: for \S+)?\s+(?P<version>\d+\.\d+(?:\.\d+)?)",
+    ),
+    _wording("driver_unload", "Unregistered", r"nvidia-nvlink: Unregistered (?:the )?Nvlink Core"),
+    _wording(
+        "gpu_identity",  # src/nvidia/src/kernel/gpu/rc/kernel_rc.c
+        "NVRM: GPU at ",
+        r"NVRM: GPU at (?P<pci>(?:PCI:)?[0-9a-f]+:[0-9a-f:]+?): (?P<uuid>GPU-[0-9a-f-]{8,})",
+    ),
+    _wording("gpu_identity", "Board Serial Number", r"NVRM: GPU Board Serial Number: (?P<serial>(?!0+$)\S+)"),
+    _wording("boot", "Linux version ", r"^\s*Linux version (?P<kernel>\d\S+)"),
+    _wording("panic", "Kernel panic", r"Kernel panic - not syncing: (?P<reason>[^\n]+)"),
+    _wording(
+        "pcie_hotplug",  # drivers/pci/hotplug/pciehp_ctrl.c
+        "pciehp: Slot",
+        rf"(?:{_PCI}: )?pciehp: Slot\((?P<slot>[\w-]+)\): (?P<state>Link Down|Link Up|Card not present|Card present)",
+    ),
+    _wording(
+        "pcie_hotplug",  # drivers/pci/pci.c
+        "Unable to change power state|not ready ",
+        rf"{_PCI}:? (?P<state>Unable to change power state from \S+ to \S+|not ready \d+ms after [^\n]+)",
+    ),
+    _wording(
+        "pcie_dpc",  # drivers/pci/pcie/dpc.c
+        "DPC: ",
+        rf"{_PCI}: DPC: (?P<reason>(?:containment event|unmasked uncorrectable|ERR_|RP PIO)[^\n]*)",
+    ),
+    _wording("link_down", "Link DOWN", rf"{_NIC}: Port: \d+ Link DOWN"),
+    _wording("link_down", "link status definitely down", r"\(slave (?P<interface>\S+)\): link status definitely down"),
+    _wording("link_down", "link status definitely down", r"link status definitely down for interface (?P<interface>[^\s,]+)"),
+    _wording(
+        "link_down",
+        "ink down|ink Down|ink is down|ink is Down|ink is DOWN",
+        rf"{_NIC}: (?:NIC )?(?:Ethernet )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
+    ),
+    _wording("link_up", "Link ACTIVE", rf"{_NIC}: Port: \d+ Link ACTIVE"),
+    _wording("link_up", "link status definitely up", r"\(slave (?P<interface>\S+)\): link status definitely up"),
+    _wording("link_up", "link status definitely up", r"link status definitely up for interface (?P<interface>[^\s,]+)"),
+    _wording(
+        "link_up",
+        "ink up|ink Up|ink is up|ink is Up|ink is UP",
+        rf"{_NIC}: (?:NIC )?(?:Ethernet )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b",
+    ),
+    _wording(
+        "iommu_fault",  # drivers/iommu/intel/dmar.c
+        "DMAR:",
+        r"DMAR: \[(?:DMA|INTR-REMAP)[^\n]*?\b[Rr]equest device \[(?P<pci>[0-9a-f:.]+)\]",
+    ),
+    _wording(
+        "iommu_fault",  # drivers/iommu/amd/iommu.c
+        "AMD-Vi: ",
+        r"AMD-Vi: Event logged \[(?P<event>IO_PAGE_FAULT|INVALID_DEVICE_REQUEST|ILLEGAL_DEV_TABLE_ENTRY) "
+        r"(?:[^\]\n]*?device=(?P<pci>[0-9a-f:.]+))?",
+    ),
+    _wording("iommu_fault", "AMD-Vi: Event logged", rf"{_PCI}: AMD-Vi: Event logged \[(?P<event>\w+)"),
+    _wording(
+        "iommu_fault",
+        "arm-smmu",
+        r"arm-smmu(?:-v3)? \S+: (?P<event>Unhandled context fault|event 0x\w+ received|\s*event: F_\w+)",
+    ),
+    _wording(
+        "storage_error",  # drivers/nvme/host/pci.c
+        "nvme nvme",
+        r"nvme (?P<device>nvme\d+)(?:c\d+n\d+)?: (?P<state>I/O (?:tag )?\d+ [^\n]*(?:timeout|QID)|controller is down"
+        r"|Device not ready|Removing after probe failure|Abort status|resetting controller|Disabling device)",
+    ),
+    _wording("storage_error", "I/O error", r"I/O error,? (?:dev|on dev|on device) (?P<device>[\w-]+)"),
+    _wording("storage_error", "-fs error", r"EXT[234]-fs error \(device (?P<device>[\w-]+)\)"),
+    _wording("storage_error", "XFS (", r"XFS \((?P<device>[\w-]+)\): [^\n]*(?:[Ee]rror|[Cc]orruption|[Ss]hut)"),
+    _wording("storage_error", "BTRFS ", r"BTRFS (?:error|critical) \(device (?P<device>[\w-]+)"),
+    _wording("storage_error", "emounting filesystem read-only", r"Remounting filesystem read-only"),
+    _wording("storage_error", "nfs: server", r"nfs: server (?P<device>\S+) (?P<state>not responding)"),
+    _wording("storage_error", "LustreError|LNetError", r"^\s*(?:LustreError|LNetError)\b"),
+    _wording("storage_error", "LNet: Service thread", r"LNet: Service thread pid \d+ was inactive"),
+    _wording("storage_error", "Lustre: ", r"Lustre: \S+: Connection to (?P<device>\S+) .*was lost"),
+    _wording(
+        "storage_error",
+        "exception Emask|failed command|hard resetting",
+        r"(?P<device>ata\d+)(?:\.\d+)?: (?:exception|failed|hard)",
+    ),
+    _wording("storage_error", "Disk failure", r"md/raid[\w:]+: Disk failure on (?P<device>\w+)"),
+    _wording(
+        "segfault",  # arch/x86/mm/fault.c
+        "segfault at ",
+        r"(?P<process>[^\n\[]+)\[(?P<pid>\d+)\]: segfault at [0-9a-f]+ ip [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
+    ),
+    _wording(
+        "segfault",  # arch/x86/kernel/traps.c
+        "traps: ",
+        r"traps: (?P<process>[^\n\[]+)\[(?P<pid>\d+)\] [^\n]*? ip:[0-9a-f]+ [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
+    ),
+    _wording("workqueue_lockup", "workqueue lockup", r"BUG: workqueue lockup - pool [^\n]*? stuck for (?P<stuck_s>\d+)s"),
+    _wording("oom_invoked", "invoked oom-killer", r"^\s*(?P<process>.+?) invoked oom-killer:"),
+    _wording("suppressed", "callbacks suppressed", r"(?P<function>[\w.]+): (?P<count>\d+) callbacks suppressed"),
+    _wording("suppressed", "kernel messages", r"Missed (?P<count>\d+) kernel messages"),
+    _wording("suppressed", "printing 1 of every", r"\(printing 1 of every (?P<one_of>\d+)\)"),
+    _wording("suppressed", "/dev/kmsg buffer overrun", r"/dev/kmsg buffer overrun"),
+    _wording("suppressed", "printk messages dropped", r"(?P<count>\d+) printk messages dropped"),
+    _wording("suppressed", "Suppressed ", r"Suppressed (?P<count>\d+) messages"),
+    _wording("suppressed", "reports are suppressed", r"hung task reports are suppressed"),
+    _wording(
+        "sel",  # ipmitool sel elist
+        "sserted",
+        r"^\s*[0-9a-f]+ *\| *(?P<date>[^|\n]*?) *\| *(?P<clock>[^|\n]*?) *\| *(?P<sensor>[^|\n]+?) *\| *(?P<state>[^|\n]+?) *\|"
+        r" *(?P<direction>Asserted|Deasserted)",
+    ),
+)
+_BY_PROGRAM = ("suppressed", "sel")
+"""Kinds that user space itself reports: the journal's own losses, what ipmitool prints."""
+
+LITERALS: tuple[str, ...] = tuple(dict.fromkeys(literal for wording in _WORDINGS for literal in wording.literals))
+
+
+def start(record: Record) -> tuple[Context, ...]:
+    """What the line says about the machine around the GPU; () for all others.
+
+    Facts by name: version and flavour, uuid, serial, kernel, interface, device, process, library, count ... as far as printed.
+    A serial number belongs to the GPU on the line before it and has no address.
+    """
+    for wording in _WORDINGS:
+        if record.program is not None and wording.kind not in _BY_PROGRAM:
+            continue
+        if any(literal in record.text for literal in wording.literals) and (found := wording.pattern.search(record.text)):
+            return (_context(record, wording.kind, found),)
+    return ()
+
+
+def _context(record: Record, kind: str, found: re.Match[str]) -> Context:
+    facts = {name: value.strip() for name, value in found.groupdict().items() if value}
+    slot = facts.pop("pci", None)
+    if kind == "driver_load":
+        facts["flavour"] = "open" if facts.pop("open", None) else "proprietary"
+    return Context(kind=kind, record=record, pci=parse_pci(slot) if slot else None, facts=tuple(facts.items()))

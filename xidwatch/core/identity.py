@@ -1,0 +1,30 @@
+"""The same kernel line is the same whichever source brought it.
+
+The journal keeps no kernel sequence number, but its `_SOURCE_MONOTONIC_TIMESTAMP` equals the microseconds of the
+/dev/kmsg record (systemd 252, tried), so a line is known by boot, microseconds, text and its ordinal among equals.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from xidwatch.core.record import Record
+
+
+class Identities:
+    """Gives every record of one source its identity. Records must come in the source's order."""
+
+    def __init__(self) -> None:
+        self._moment: tuple[str | None, int | None] = (None, None)
+        self._equals: dict[str, int] = {}
+
+    def of(self, record: Record) -> str:
+        """Sixteen hex digits; equal texts within one microsecond are told apart by their order."""
+        moment = (record.boot_id, record.since_boot_us)
+        if moment != self._moment:
+            self._moment, self._equals = moment, {}
+        text = record.text.rstrip()
+        ordinal = self._equals[text] = self._equals.get(text, -1) + 1
+        clock = record.since_boot_us if record.since_boot_us is not None else record.wall_us
+        identity = f"{record.boot_id}\0{clock}\0{ordinal}\0{text}"
+        return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]

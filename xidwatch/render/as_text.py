@@ -1,0 +1,323 @@
+"""A postmortem for a terminal: the answer and the next command first, then why, then what is not known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+from xidwatch.core.incident import Demand, Incident, InputReport, Member, Postmortem
+from xidwatch.core.rule import When
+from xidwatch.core.verdict import event_name
+from xidwatch.render.layout import Line, first_sentences, labelled, paint, visible, wrap
+from xidwatch.render.steps import command_block, key_command, known_of, say
+from xidwatch.render.timeline import Row, Times, rows, times
+from xidwatch.render.wording import END_REASONS, counted, label, memory_or_compute, names, nothing_found, number, said, sentence
+
+if TYPE_CHECKING:
+    from xidwatch.core.classify import RuleTable
+
+_INDENT = 11
+_MOST_ROWS = 24
+_MOST_SHORT = 12
+_MOST_COMMANDS = 3
+_WHEN: dict[When | None, str] = {
+    "now": "",
+    "after_drain": "let running jobs finish (drain), then ",
+    "when_idle": "not urgent; once it is idle, ",
+    None: "",
+}
+_CONFIDENCE = {
+    "sure": "sure (independent lines agree)",
+    "likely": "likely (one kind of line says so)",
+    "unconfirmed": "unconfirmed (one line inside other text)",
+}
+_SILENCE = (
+    "a program that runs out of GPU memory leaves no Xid: its message is in the program's own log",
+    "the kernel stops reporting hung tasks after kernel.hung_task_warnings of them (10 unless changed)",
+    "the driver prints an Xid at level warning: a log that keeps only errors has none",
+    "a node that died hard may have lost its last lines: look at its BMC or at a remote log",
+)
+
+
+def render_text(postmortem: Postmortem, rules: RuleTable, *, color: bool, width: int, zone: tzinfo | None = None) -> str:
+    """The report as one text.
+
+    Args:
+        color: Use ANSI colours; without them the report says the same.
+        width: Columns; commands and single longer words are never broken.
+        zone: For times of a log that names no zone; None means UTC.
+    """
+    report = _Report(postmortem, rules, max(width, 40), zone)
+    return paint(report.lines(), color=color)
+
+
+class _Report:
+    def __init__(self, postmortem: Postmortem, rules: RuleTable, width: int, zone: tzinfo | None) -> None:
+        self.postmortem, self.rules, self.width, self.zone = postmortem, rules, width, zone
+
+    def lines(self) -> Iterator[Line]:
+        incidents = self.postmortem.incidents
+        if incidents:
+            yield from self._full(incidents[0])
+            yield from self._others(incidents[1:])
+        else:
+            yield from self._nothing()
+        yield from self._doubts()
+        yield from self._footer()
+
+    def _plain(self, head: str, texts: Iterable[str], style: str = "plain") -> Iterator[Line]:
+        yield from ((style, line) for line in labelled(head, texts, self.width, indent=_INDENT))
+
+    def _full(self, incident: Incident) -> Iterator[Line]:
+        yield from ((incident.severity, line) for line in wrap(sentence(incident), self.width))
+        yield from self._do(incident)
+        yield "plain", ""
+        yield from self._judgement(incident)
+        yield "plain", ""
+        yield from self._timeline(incident)
+        yield from self._further(incident)
+
+    # what to do
+
+    def _do(self, incident: Incident) -> Iterator[Line]:
+        demand = incident.recovery
+        if (look := _look_now(incident)) is not None:
+            yield from self._plain("Do now:", [f"nothing to recover; {say(self.rules, look.rung)}"], "strong")
+            yield from self._commands(look, incident, 2)
+        else:
+            yield from self._plain("Do now:", [_WHEN[demand.when] + say(self.rules, demand.rung)], "strong")
+        if demand.rung != "none":
+            action = self.rules.action(demand.rung)
+            yield from self._commands(demand, incident, _MOST_COMMANDS)
+            if (left := len(action.commands) - _MOST_COMMANDS) > 0:
+                yield "quiet", f"{' ' * _INDENT}# {counted(left, 'further step')}: xidwatch explain {demand.rung}"
+            yield from self._plain("Costs:", [action.cost] if action.cost else [])
+        yield from self._plain("Because:", [reason] if (reason := _reason(demand, incident)) else [])
+        if incident.state != "active":
+            yield from self._plain("State:", [self._state(incident)])
+
+    def _commands(self, demand: Demand, incident: Incident, most: int) -> list[Line]:
+        return command_block(
+            self.rules.action(demand.rung).commands[:most], known_of(incident), width=self.width, indent=_INDENT
+        )
+
+    def _around(self, incident: Incident) -> Iterator[Line]:
+        """What must hold before the recovery, and what shows that it worked."""
+        if incident.recovery.rung == "none":
+            return
+        action = self.rules.action(incident.recovery.rung)
+        yield from self._plain("Before it:", action.preconditions)
+        checks = command_block(action.verify[:2], known_of(incident), width=self.width, indent=_INDENT)
+        for place, (style, text) in enumerate(checks):
+            yield style, text if place else "After it:".ljust(_INDENT) + text[_INDENT:]
+
+    def _state(self, incident: Incident) -> str:
+        reason = END_REASONS.get(incident.end_reason or "", "")
+        word = "after" if incident.end_reason == "quiet" else "at"
+        at = f" {word} {self._times(incident).of(incident.end.record)}" if incident.end is not None else ""
+        if incident.state == "awaiting_verification":
+            return f"seems over ({reason}{at}), but nothing in the log proves it; verify before it takes work"
+        return f"over: {reason}{at}"
+
+    # what it is
+
+    def _judgement(self, incident: Incident) -> Iterator[Line]:
+        root = incident.members[incident.root].finding.rule
+        words = f"{incident.fault_class} · {incident.origin} · {incident.severity} · {_CONFIDENCE[incident.confidence]}"
+        yield from (("strong", line) for line in wrap(words, self.width))
+        answer = memory_or_compute(incident)
+        yield from (("plain", line) for line in wrap(answer, self.width, first="Memory or compute?  ", rest=" " * _INDENT))
+        yield from (("plain", line) for line in wrap(first_sentences(root.explain, 2), self.width))
+        tenant = next(
+            (m.finding.rule.tenant for m in (incident.members[incident.root], *incident.members) if m.finding.rule.tenant), None
+        )
+        if tenant:
+            yield from self._two_readers(incident, tenant)
+
+    def _two_readers(self, incident: Incident, tenant: str) -> Iterator[Line]:
+        yield from ((("plain", line)) for line in wrap(tenant, self.width, first="Your job:  ", rest=" " * _INDENT))
+        if incident.recovery.rung == "none":
+            return
+        admin = f"{_WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung)}, as above"
+        yield from ((("plain", line)) for line in wrap(admin, self.width, first="Your node: ", rest=" " * _INDENT))
+
+    # what happened
+
+    def _times(self, incident: Incident) -> Times:
+        records = [row.record for row in rows(incident)]
+        return times(records + ([incident.end.record] if incident.end is not None else []), self.zone)
+
+    def _timeline(self, incident: Incident) -> Iterator[Line]:
+        shown, shift = rows(incident), self._times(incident)
+        place = ", ".join(part for part in (shift.heading, names(incident.hosts)) if part)
+        if place:
+            yield "quiet", place
+        kept = _kept(shown)
+        clocks = {id(row): shift.of(row.record) for row in kept}
+        clock_width = max(len(text) for text in clocks.values())
+        name_width = min(max(len(row.name) for row in kept), 14)
+        after_root, following = False, [row for row in kept if row.role == "consequence"]
+        for row in kept:
+            after_root |= row.role == "root"
+            mark = _mark(row, last=bool(following) and row is following[-1], after_root=after_root)
+            front = f"{clocks[id(row)].ljust(clock_width)}  {mark:<4}  {row.name.ljust(name_width)}  "
+            style = "strong" if row.role == "root" else "quiet" if row.role == "context" else "plain"
+            for line in wrap(row.text, self.width, first=front, rest=_continued(front, row, following)):
+                yield style, line
+        if len(shown) > len(kept):
+            yield "quiet", f"… and {len(shown) - len(kept)} more kinds of event; --format json has them all"
+
+    # what else
+
+    def _further(self, incident: Incident) -> Iterator[Line]:
+        found = list(self._around(incident))
+        left = [demand for demand in incident.investigate if demand is not _look_now(incident)]
+        for place, demand in enumerate(left):
+            why = f" ({reason})" if not place and (reason := _reason(demand, incident)) else ""
+            found += self._plain("" if place else "Look into:", [say(self.rules, demand.rung) + why])
+            found += self._commands(demand, incident, 2)
+        if (again := incident.recurrence) is not None:
+            since = times([again.since.record], self.zone)
+            when = f"{since.heading.split(',')[0]} {since.of(again.since.record)}".strip()
+            found += self._plain("Again:", [f"seen {counted(again.count, 'time')} before in this log, first {when}"])
+        found += self._plain("Pattern:", [f"it {visible(phrase)}" for phrase in incident.patterns])
+        found += self._plain("Ruled out:", [visible(text) for text in incident.excluded])
+        found += self._plain("Not known:", [visible(text) for text in incident.unknowns])
+        if found:
+            yield "plain", ""
+            yield from found
+
+    def _others(self, incidents: tuple[Incident, ...]) -> Iterator[Line]:
+        for place, incident in enumerate(incidents[:_MOST_SHORT], 2):
+            yield "plain", ""
+            yield from (
+                (incident.severity, line) for line in wrap(sentence(incident), self.width, first=f"{place}. ", rest="   ")
+            )
+            yield from (("plain", line) for line in wrap(self._in_short(incident), self.width, first="   ", rest="   "))
+            if (command := key_command(self.rules, incident.recovery.rung, incident)) is not None:
+                yield "command", "   " + command
+        rest = incidents[_MOST_SHORT:]
+        if rest:
+            yield "plain", ""
+            tally = Counter((one.severity, one.fault_class, one.title) for one in rest)
+            yield "plain", f"And {counted(len(rest), 'more incident')}:"
+            for (severity, fault_class, title), count in tally.most_common(8):
+                yield from (
+                    (("plain", line))
+                    for line in wrap(
+                        f"{number(count)} × {title} ({fault_class}, {severity})", self.width, first="   ", rest="      "
+                    )
+                )
+
+    def _in_short(self, incident: Incident) -> str:
+        root = incident.members[incident.root].finding
+        others = Counter(label(m.finding.event) for i, m in enumerate(incident.members) if i != incident.root)
+        parts = [f"{incident.severity}, {incident.fault_class}, {incident.origin}. "]
+        parts.append(f"Root {label(root.event)}: " + ", ".join([root.rule.title, *said(root)[:2]]) + ".")
+        if others:
+            parts.append("With " + names(others) + ".")
+        if incident.state != "active":
+            parts.append(self._state(incident)[:1].upper() + self._state(incident)[1:] + ".")
+        parts.append(f"Do: {_WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung)}.")
+        return " ".join(part.strip() for part in parts)
+
+    # nothing, doubts, the end
+
+    def _nothing(self) -> Iterator[Line]:
+        yield from ((("info", line)) for line in wrap(nothing_found(self.postmortem), self.width))
+        for report in self.postmortem.inputs[:6]:
+            yield from ((("plain", line)) for line in wrap(self._covered(report), self.width, first="  ", rest="  "))
+        if self.postmortem.records:
+            yield "plain", ""
+            yield "plain", "Silence is no proof of health:"
+            for text in _SILENCE:
+                yield from ((("plain", line)) for line in wrap(text, self.width, first="  - ", rest="    "))
+
+    def _covered(self, report: InputReport) -> str:
+        span = ""
+        if report.first is not None and report.last is not None:
+            shift = times([report.first, report.last], self.zone)
+            span = f", {shift.of(report.first)} to {shift.of(report.last)}"
+            span += f" ({shift.heading})" if shift.heading else ""
+        return f"{visible(report.path)}: {counted(report.records, 'line')}{span}"
+
+    def _doubts(self) -> Iterator[Line]:
+        found: list[Line] = []
+        untrusted = [member for member in self.postmortem.loose if member.finding.event.record.trusted == "no"]
+        found += self._listed("Not believed (user space wrote them)", untrusted)
+        found += self._listed("Recorded, belongs to no incident", [m for m in self.postmortem.loose if m not in untrusted])
+        if self.postmortem.malformed:
+            total = counted(len(self.postmortem.malformed), "line")
+            found += self._plain("", [f"{total} about GPUs in a wording that xidwatch does not know, the first:"])
+            found += [("quiet", "  " + line) for line in wrap(visible(self.postmortem.malformed[0]), self.width - 2)]
+        for report in self.postmortem.inputs:
+            notes = [visible(note) for note in report.notes]
+            if report.lost_records:
+                notes.append(f"{counted(report.lost_records, 'record')} lost before they could be read")
+            for note in notes:
+                found += [("warning", line) for line in wrap(f"{visible(report.path)}: {note}", self.width, rest="  ")]
+        if found:
+            yield "plain", ""
+            yield from found
+
+    def _listed(self, heading: str, members: list[Member]) -> Iterator[Line]:
+        if not members:
+            return
+        yield "plain", f"{heading}:"
+        for member in members[:4]:
+            event = member.finding.event
+            text = f"line {event.record.line}: {label(event)}, {member.finding.rule.title}"
+            text += f", {number(member.count)} times" if member.count > 1 else ""
+            yield from (("quiet", line) for line in wrap(text, self.width, first="  ", rest="    "))
+        if len(members) > 4:
+            yield "quiet", f"  and {len(members) - 4} more"
+
+    def _footer(self) -> Iterator[Line]:
+        incidents = self.postmortem.incidents
+        parts = [counted(self.postmortem.records, "line"), f"{number(self.postmortem.gpu_lines)} about GPUs"]
+        parts.append(counted(len(incidents), "incident"))
+        text = ", ".join(parts) + ". Details: --format json."
+        if incidents:
+            root = incidents[0].members[incidents[0].root].finding
+            code = root.event.code
+            text += f" More on the root: xidwatch explain {code if code is not None else root.rule.id}"
+        yield "plain", ""
+        yield from (("quiet", line) for line in wrap(text, self.width))
+
+
+def _reason(demand: Demand, incident: Incident) -> str:
+    """Why it is asked for, where the verdict has not just said so."""
+    root, why = incident.members[incident.root].finding, demand.why.rstrip(".")
+    return "" if why == f"{event_name(root.event)}: {root.rule.title}" else visible(why)
+
+
+def _look_now(incident: Incident) -> Demand | None:
+    """What to look into at once, where nothing is to be recovered and yet somebody has to act."""
+    urgent = incident.recovery.rung == "none" and incident.severity != "info" and incident.state == "active"
+    return incident.investigate[0] if urgent and incident.investigate else None
+
+
+def _kept(shown: list[Row]) -> list[Row]:
+    """The rows worth showing: all when few, else the root, the first ones and the last one."""
+    if len(shown) <= _MOST_ROWS:
+        return shown
+    chosen = shown[: _MOST_ROWS - 2] + shown[-1:]
+    root = next(row for row in shown if row.role == "root")
+    return chosen if root in chosen else [*chosen[:-1], root, chosen[-1]]
+
+
+def _mark(row: Row, *, last: bool, after_root: bool) -> str:
+    if row.role == "root":
+        return "ROOT"
+    if row.role == "context":
+        return " ·"
+    return " ┌─" if not after_root else " └─" if last else " ├─"
+
+
+def _continued(front: str, row: Row, following: list[Row]) -> str:
+    """What stands before a wrapped row's further lines: the tree goes on while consequences follow."""
+    goes_on = (row.role == "root" and following) or (row in following and row is not following[-1])
+    bar = front.find("ROOT") + 1 if row.role == "root" else max(front.find("├"), front.find("┌"))
+    return (" " * bar + "│").ljust(len(front)) if goes_on and bar > 0 else " " * len(front)

@@ -1,0 +1,125 @@
+"""What to type: the verdict's demand and every other one as commands with the incident's names filled in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+from xidwatch.core.incident import Incident, Postmortem
+from xidwatch.core.rule import Command, Severity
+from xidwatch.render.layout import Line, wrap
+from xidwatch.render.wording import nothing_found, sentence
+
+if TYPE_CHECKING:
+    from xidwatch.core.classify import RuleTable
+
+Known = dict[str, list[str]]
+"""What is known of each placeholder, by its name without the brackets."""
+_SAFE_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*$", re.ASCII)
+_SAFE_ARGUMENT = re.compile(r"(?:[\w@%+=:,./-]|<\w+>)+$", re.ASCII)
+_PLACEHOLDER = re.compile(r"<(gpu|pci|node|host|pid)>")
+_MOST_FILLINGS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """The answer in one sentence, the strongest demand, and the first command for it (None when there is none)."""
+
+    sentence: str
+    rung: str
+    command: str | None
+    severity: Severity | None
+
+
+def verdict(postmortem: Postmortem, rules: RuleTable) -> Verdict:
+    """What to say first."""
+    if not postmortem.incidents:
+        return Verdict(sentence=nothing_found(postmortem), rung="none", command=None, severity=None)
+    worst = postmortem.incidents[0]
+    return Verdict(
+        sentence=sentence(worst),
+        rung=worst.recovery.rung,
+        command=key_command(rules, worst.recovery.rung, worst),
+        severity=worst.severity,
+    )
+
+
+def say(rules: RuleTable, rung: str) -> str:
+    """The rung as an imperative, `reset the GPU`."""
+    return rules.action(rung).say if rung != "none" else "nothing"
+
+
+def commands_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
+    """A rung's commands, each once for every GPU, host or process of the incident; empty for `none`."""
+    if rung == "none":
+        return []
+    known = known_of(incident)
+    return [line for command in rules.action(rung).commands for line in command_lines(command, known)]
+
+
+def key_command(rules: RuleTable, rung: str, incident: Incident | None = None) -> str | None:
+    """The command that does it: the first one that changes something, else the first; None when there is none."""
+    commands = rules.action(rung).commands if rung != "none" else ()
+    chosen = next((command for command in commands if command.destructive), commands[0] if commands else None)
+    return command_lines(chosen, known_of(incident) if incident is not None else {})[0] if chosen is not None else None
+
+
+def known_of(incident: Incident) -> Known:
+    """What the incident knows of each placeholder; a process that only asked (pid role victim) is none to be killed."""
+    events = [member.finding.event for member in incident.members]
+    events.sort(key=lambda event: event.kind != "hung_task")
+    pids = [str(event.pid) for event in events if event.pid is not None and event.pid_role != "victim"]
+    root = incident.members[incident.root].finding.event
+    # An NVSwitch has an address too, and a GPU reset must not be aimed at it.
+    switches = {str(event.pci) for event in events if event.kind == "sxid"}
+    gpus = [gpu for gpu in incident.gpus if gpu not in switches]
+    return {
+        "gpu": gpus,
+        "pci": [str(root.pci)] if root.pci is not None else gpus,
+        "node": list(incident.hosts),
+        "host": list(incident.hosts),
+        "pid": list(dict.fromkeys(pids))[:4],
+    }
+
+
+def command_lines(command: Command, known: Known) -> list[str]:
+    """One line for each way to fill the placeholders; a value that a shell or an option parser could misread is left out.
+
+    What is not known keeps its `<placeholder>`: pasted as it stands, a shell refuses it and runs nothing.
+    """
+    holes = list(dict.fromkeys(hole for part in command.argv for hole in _PLACEHOLDER.findall(part)))
+    choices = [[value for value in known.get(hole, []) if _SAFE_VALUE.match(value)] or [f"<{hole}>"] for hole in holes]
+    fillings = [dict(zip(holes, values, strict=True)) for values in product(*choices)]
+    return [" ".join(quoted(_filled(part, filling)) for part in command.argv) for filling in fillings[:_MOST_FILLINGS]]
+
+
+def _filled(part: str, filling: dict[str, str]) -> str:
+    return _PLACEHOLDER.sub(lambda found: filling[found[1]], part)
+
+
+def quoted(word: str) -> str:
+    """The word as a POSIX shell reads it back; `<placeholders>` stay bare."""
+    return word if _SAFE_ARGUMENT.match(word) else "'" + word.replace("'", "'\"'\"'") + "'"
+
+
+def command_block(commands: Iterable[Command], known: Known, *, width: int, indent: int) -> list[Line]:
+    """Commands under each other, their notes as shell comments: beside where that fits, else above.
+
+    A command that several GPUs need is shown for the first; a comment names the others.
+    """
+    lines: list[Line] = []
+    front = " " * indent
+    for command in commands:
+        fillings = command_lines(command, known)
+        notes = [note for note in (command.note, f"and so for {len(fillings) - 1} more" if len(fillings) > 1 else None) if note]
+        text, comment = front + fillings[0], "; ".join(notes)
+        if comment and len(text) + 4 + len(comment) <= width:
+            lines.append(("command", f"{text}  # {comment}"))
+            continue
+        if comment:
+            lines += [("quiet", line) for line in wrap(comment, width, first=f"{front}# ", rest=f"{front}# ")]
+        lines.append(("command", text))
+    return lines

@@ -1,0 +1,224 @@
+"""Open what a log may be packed in: plain, gzip, xz, bzip2, zstd, told apart by their first bytes; `-` is standard input."""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from xidwatch.errors import XidwatchError
+from xidwatch.sources.scan import CHUNK_BYTES
+
+_PACKED_CHUNK = 1 << 16
+
+
+class _Unpacker(Protocol):
+    """What zlib, bz2, lzma and isal have in common."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+class Archive:
+    """One input as a stream of plain bytes.
+
+    Attributes:
+        path: As given; `-` for standard input.
+        packing: "gzip", "xz", "bzip2", "zstd", or "" for a plain file.
+        size: Bytes on disk; None for a pipe.
+        notes: What went wrong while unpacking.
+        taken: Bytes read from the disk so far.
+    """
+
+    def __init__(self, path: str, file: BinaryIO | None = None) -> None:
+        """Open `path`, or take a file that is open already.
+
+        Raises:
+            XidwatchError: it cannot be opened; the text names the next step.
+        """
+        self.path = path
+        self.notes: list[str] = []
+        self.taken = 0
+        self._file = file or _open(path)
+        if file is not None:
+            file.seek(0)
+        mode = os.fstat(self._file.fileno())
+        self.seekable = stat.S_ISREG(mode.st_mode)
+        self.size = mode.st_size if self.seekable else None
+        self._first = _read(self._file, _PACKED_CHUNK, path)
+        self.taken = len(self._first)
+        self.packing = _packing(self._first)
+
+    @property
+    def plain(self) -> bool:
+        """A plain file that can be read from any place."""
+        return self.seekable and not self.packing
+
+    def close(self) -> None:
+        """Close the file, unless it is standard input."""
+        if self.path != "-":
+            self._file.close()
+
+    def chunks(self) -> Iterator[bytes]:
+        """The plain bytes from the beginning, in chunks of at most CHUNK_BYTES; can be asked again where `seekable`.
+
+        Packed bytes that end early or are broken give what could be read and a note.
+        """
+        if self.seekable:
+            self._file.seek(0)
+            self.taken, first = 0, b""
+        else:
+            first, self._first = self._first, b""
+        packed = self._packed(first, _PACKED_CHUNK if self.packing else CHUNK_BYTES)
+        return self._unpacked(packed) if self.packing else packed
+
+    def tail(self, size: int, *, behind: int = 0) -> bytes:
+        """The last bytes of a plain file, none of its first `behind`; reading goes on where it was."""
+        start = max(behind, (self.size or 0) - size)
+        return self._at(start, size)
+
+    def backwards(self) -> Iterator[bytes]:
+        """Chunks of a plain file from its end to its beginning; their lines stand in the order of the file."""
+        end = self.size or 0
+        while end > 0:
+            start = max(0, end - CHUNK_BYTES)
+            yield self._at(start, end - start)
+            end = start
+
+    def _at(self, start: int, size: int) -> bytes:
+        try:
+            return os.pread(self._file.fileno(), size, start)
+        except OSError as reason:
+            raise XidwatchError(_while_reading(self.path, reason)) from None
+
+    def _packed(self, first: bytes, size: int) -> Iterator[bytes]:
+        if first:
+            yield first
+        while chunk := _read(self._file, size, self.path):
+            self.taken += len(chunk)
+            yield chunk
+
+    def _unpacked(self, packed: Iterator[bytes]) -> Iterator[bytes]:
+        if self.packing == "zstd":
+            yield from self._unpacked_zstd(packed)
+            return
+        make = _unpacker(self.packing)
+        unpacker = make()
+        try:
+            for chunk in packed:
+                yield from _drained(unpacker, chunk)
+                while unpacker.eof and (rest := unpacker.unused_data.lstrip(b"\0")):  # members, one behind the other
+                    unpacker = make()
+                    yield from _drained(unpacker, rest)
+            if not unpacker.eof:
+                yield from _drained(unpacker, b"")
+        except _broken() as broken:
+            self.notes.append(f"{self.packing} data is broken ({broken}); what stood before it was read")
+            return
+        if not unpacker.eof:
+            self.notes.append(f"{self.packing} data ends early; what is there was read")
+
+    def _unpacked_zstd(self, packed: Iterator[bytes]) -> Iterator[bytes]:
+        try:
+            import zstandard
+        except ImportError:
+            raise XidwatchError(
+                f"{self.path}: zstd data needs the package zstandard; or pipe it: zstdcat {self.path} | xidwatch explain -"
+            ) from None
+        source = _Pipe(packed)
+        try:
+            with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True) as reader:
+                while plain := reader.read(CHUNK_BYTES):
+                    yield plain
+        except zstandard.ZstdError as broken:
+            self.notes.append(f"zstd data is broken ({broken}); what stood before it was read")
+
+
+def _drained(unpacker: _Unpacker, packed: bytes) -> Iterator[bytes]:
+    """Everything that these packed bytes give, in chunks."""
+    while not unpacker.eof:
+        plain = unpacker.decompress(packed, CHUNK_BYTES)
+        if plain:
+            yield plain
+        packed = getattr(unpacker, "unconsumed_tail", b"")
+        if not packed and len(plain) < CHUNK_BYTES:
+            return
+
+
+class _Pipe(io.BytesIO):
+    """An iterator of bytes as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = chunks
+        self._rest = b""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most `size` bytes; b"" at the end."""
+        if not self._rest:
+            self._rest = next(self._chunks, b"")
+        found, self._rest = (self._rest, b"") if size is None or size < 0 else (self._rest[:size], self._rest[size:])
+        return found
+
+
+def _unpacker(packing: str) -> Callable[[], _Unpacker]:
+    """What makes an unpacker; each library is loaded only where it is needed."""
+    if packing == "xz":
+        import lzma
+
+        return lzma.LZMADecompressor
+    if packing == "bzip2":
+        import bz2
+
+        return bz2.BZ2Decompressor
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return lambda: zlib.decompressobj(wbits=31)
+    return lambda: isal_zlib.decompressobj(wbits=31)
+
+
+def _broken() -> tuple[type[Exception], ...]:
+    """How the libraries in use say that the bytes are no good."""
+    modules = (sys.modules.get("isal.isal_zlib"), sys.modules.get("lzma"))
+    own = [getattr(module, name) for module, name in zip(modules, ("error", "LZMAError"), strict=True) if module is not None]
+    return (OSError, EOFError, ValueError, zlib.error, *own)
+
+
+_MAGIC = {b"\x1f\x8b": "gzip", b"\xfd7zXZ\0": "xz", b"BZh": "bzip2", b"\x28\xb5\x2f\xfd": "zstd"}
+
+
+def _packing(first: bytes) -> str:
+    return next((packing for magic, packing in _MAGIC.items() if first.startswith(magic)), "")
+
+
+def _open(path: str) -> BinaryIO:
+    if path == "-":
+        return sys.stdin.buffer
+    try:
+        return Path(path).open("rb", buffering=0)
+    except FileNotFoundError:
+        raise XidwatchError(f"{path}: no such file; check the name, or give - to read standard input") from None
+    except PermissionError:
+        raise XidwatchError(f"{path}: not readable by you; try: sudo xidwatch explain {path}") from None
+    except OSError as reason:
+        raise XidwatchError(f"{path}: {reason.strerror or reason}; check the path and the disk it is on") from None
+
+
+def _read(file: BinaryIO, size: int, path: str) -> bytes:
+    try:
+        return file.read(size) or b""
+    except OSError as reason:
+        raise XidwatchError(_while_reading(path, reason)) from None
+
+
+def _while_reading(path: str, reason: OSError) -> str:
+    return f"{path}: {reason.strerror or reason} while reading; copy it elsewhere and try again"

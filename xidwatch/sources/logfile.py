@@ -1,0 +1,447 @@
+"""Any log file, archive, folder or bug report -> Records, stream by stream, in the true order, in bounded memory."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import tzinfo
+from typing import Any, BinaryIO
+
+from xidwatch.core.incident import InputReport
+from xidwatch.core.journal import parse_export, parse_journal
+from xidwatch.core.logclock import LogClock
+from xidwatch.core.logtext import LogLine, parse_line
+from xidwatch.core.parse import LITERALS
+from xidwatch.core.record import Record
+from xidwatch.errors import XidwatchError
+from xidwatch.sources.archive import Archive
+from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
+from xidwatch.sources.folder import Family, find_logs
+from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
+from xidwatch.sources.ringbuffer import RingBuffer
+from xidwatch.sources.scan import CHUNK_BYTES, NumberedLine, scan_lines
+
+AFTER_LINES = 200
+_BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")
+_LOST_WORDS = ("kernel messages", "printk messages dropped", "messages lost due to rate-limiting")
+_SECTION_WORDS = (RULE, "*** /", "journalctl -", "dmesg:", "NVRM version:", "nvidia-smi")
+_WANTED = (*LITERALS, *_BOOT_WORDS, *_LOST_WORDS)
+_LOST = re.compile(r"(?:Missed (\d+) kernel messages|(\d+) printk messages dropped|(\d+) messages lost due to rate-limiting)")
+_TAIL_BYTES = 1 << 16
+_MOST_HELD = 500
+_BACKWARDS_US = 60_000_000
+
+Progress = Callable[[int, int | None], None]
+
+
+class LogInputs:
+    """The records of several inputs; iterate once.
+
+    Attributes:
+        reports: What was read of each input, complete once the iteration has ended.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], *, tz: tzinfo, year: int | None, now_us: int, progress: Progress | None = None
+    ) -> None:
+        """Args: see `ExplainOptions`; no path at all means this machine's ring buffer."""
+        self.reports: list[InputReport] = []
+        self._paths = tuple(paths)
+        self._tz = tz
+        self._year = year
+        self._now_us = now_us
+        self._progress = progress
+        self._streams = itertools.count()
+        self._read_before = 0
+
+    def __iter__(self) -> Iterator[Record]:
+        """Records in order of time within each stream; streams one after another.
+
+        Raises:
+            XidwatchError: an input is missing or unreadable; the text names the next step.
+        """
+        if not self._paths:
+            yield from self._ring_buffer()
+            return
+        found = find_logs(self._paths)
+        several = len(found.families) > 1
+        doubles = Deduplicator()
+        for family in found.families:
+            for record in self._family(family):
+                if not (several and doubles.seen(record)):
+                    yield record
+        for path, why in found.skipped:
+            self.reports.append(InputReport(path=path, format="not read", bytes=0, records=0, notes=(why,)))
+        if doubles.full and self.reports:
+            note = "so many lines that some which stand in two inputs may have been counted twice"
+            self.reports[0] = replace(self.reports[0], notes=(*self.reports[0].notes, note))
+
+    def _ring_buffer(self) -> Iterator[Record]:
+        buffer = RingBuffer()
+        tally = _Tally()
+        for record in buffer:
+            tally.add(record)
+            yield record
+        tally.records, tally.lost = tally.seen, buffer.lost
+        boot_ids = (buffer.boot_id,) if buffer.boot_id else ()
+        self.reports.append(tally.report(buffer.path, "/dev/kmsg", buffer.bytes, boot_ids))
+
+    def _family(self, family: Family) -> Iterator[Record]:
+        stream = next(self._streams)
+        clock = LogClock(self._tz, self._now_us, self._year)
+        if len(family.paths) > 1 and self._year is None:
+            _look_over(family, clock)
+        seq = 0
+        for path in family.paths:
+            archive = Archive(path)
+            try:
+                reading = _Reading(archive, clock, _Place(stream, seq, family.host, self._streams), self._tick(archive))
+                yield from reading.records()
+            finally:
+                archive.close()
+            seq = reading.place.seq
+            self._read_before += archive.taken
+            self.reports.append(reading.report())
+
+    def _tick(self, archive: Archive) -> Callable[[], None]:
+        progress, before = self._progress, self._read_before
+        if progress is None:
+            return lambda: None
+        total = archive.size + before if archive.size is not None and len(self._paths) == 1 else None
+        return lambda: progress(before + archive.taken, total)
+
+
+def _look_over(family: Family, clock: LogClock) -> None:
+    """Find the year in which the oldest file of a rotated log begins, from the heads of all and the tail of the last."""
+    heads: list[LogLine] = []
+    last = Probe("empty")
+    for path in family.paths:
+        archive = Archive(path)
+        try:
+            tail = archive.tail(_TAIL_BYTES) if archive.plain else b""
+            last = probe(next(archive.chunks(), b"")[:HEAD_BYTES], tail)
+        finally:
+            archive.close()
+        heads += (last.head[-1:] + last.head[:1])[::-1] if last.reversed else (last.head[:1] + last.head[-1:])
+    clock.look_ahead(heads, list(last.tail[:1] if last.reversed else last.tail[-1:]))
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where records go: their stream, the last `seq` used in it, the folder's host, and further streams for sections."""
+
+    stream: int
+    seq: int
+    host: str | None
+    streams: Iterator[int]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What the report needs to know."""
+
+    seen: int = 0
+    records: int = 0
+    lost: int = 0
+    first: Record | None = None
+    last: Record | None = None
+    backwards: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, record: Record) -> None:
+        self.seen += 1
+        if record.wall_us is not None or record.since_boot_us is not None:
+            if self.last is not None and _runs_back(self.last, record):
+                self.backwards += 1
+            self.first = self.first or record
+            self.last = record
+        if "messages" in record.text and (lost := _LOST.search(record.text)):
+            self.lost += int(lost[1] or lost[2] or lost[3])
+
+    def report(self, path: str, form: str, size: int, boot_ids: Sequence[str]) -> InputReport:
+        if self.backwards:
+            self.notes.append(
+                f"the clock runs backwards {self.backwards} times: excerpts put together, or a clock that was set"
+            )
+        return InputReport(
+            path=path,
+            format=form,
+            bytes=size,
+            records=self.records,
+            first=self.first,
+            last=self.last,
+            lost_records=self.lost,
+            boot_ids=tuple(boot_ids),
+            notes=tuple(self.notes),
+        )
+
+
+def _runs_back(earlier: Record, later: Record) -> bool:
+    if earlier.stream != later.stream or earlier.host != later.host:
+        return False
+    if earlier.wall_us is not None and later.wall_us is not None:
+        return later.wall_us < earlier.wall_us - _BACKWARDS_US
+    if earlier.boot_id != later.boot_id or earlier.since_boot_us is None or later.since_boot_us is None:
+        return False
+    return later.since_boot_us < earlier.since_boot_us - _BACKWARDS_US
+
+
+class _Reading:
+    """One file being read."""
+
+    def __init__(self, archive: Archive, clock: LogClock, place: _Place, tick: Callable[[], None]) -> None:
+        self.place = place
+        self._archive = archive
+        self._clock = clock
+        self._tick = tick
+        self._tally = _Tally()
+        self._form = "empty"
+        self._bytes = 0
+        self._later_file = place.seq > 0
+        self._boot_ids: dict[str, None] = {}
+
+    def report(self) -> InputReport:
+        """What was read."""
+        boot_ids = list(self._boot_ids)
+        self._tally.notes += self._archive.notes
+        return self._tally.report(self._archive.path, self._form, self._bytes, boot_ids)
+
+    def records(self) -> Iterator[Record]:
+        """The records in order of time."""
+        chunks = self._counted(self._archive.chunks())
+        head: list[bytes] = []
+        for chunk in chunks:
+            head.append(chunk)
+            if sum(map(len, head)) >= HEAD_BYTES:
+                break
+        start = b"".join(head)
+        seen = probe(start[:HEAD_BYTES], self._tail(start))
+        if self._needs_last_lines(seen, start):
+            seen = probe(start[:HEAD_BYTES], _packed_tail(self._archive.path))
+        for record in self._by_kind(seen, itertools.chain(head, chunks)):
+            self._tally.add(record)
+            if record.boot_id is not None:
+                self._boot_ids.setdefault(record.boot_id)
+            yield record
+
+    def _by_kind(self, seen: Probe, chunks: Iterator[bytes]) -> Iterator[Record]:
+        self._form = seen.form if seen.kind in ("text", "utf-16") else f"{seen.kind}"
+        match seen.kind:
+            case "empty":
+                self._note("empty")
+            case "binary":
+                self._note("binary, nothing readable")
+            case "journal file":
+                yield from self._journal_file()
+            case "journal export":
+                self._form = "journalctl -o export"
+                yield from self._export(chunks)
+            case "utf-16":
+                plain = _from_utf16(chunks)
+                opening = next(plain, b"")
+                self._form = f"{probe(opening[:HEAD_BYTES], b'').form}, UTF-16"
+                yield from self._text(itertools.chain([opening], plain))
+            case "bug report":
+                self._form = "nvidia-bug-report.log"
+                yield from self._bug_report(chunks)
+            case _ if seen.reversed:
+                yield from self._reversed(seen, chunks)
+            case _:
+                self._settle(seen)
+                yield from self._text(chunks)
+
+    # --- text ---
+
+    def _text(self, chunks: Iterable[bytes]) -> Iterator[Record]:
+        number = 0
+        for number, line in self._parsed(scan_lines(chunks, _WANTED, AFTER_LINES)):
+            yield self._record(line, number, number)
+        self._end(number)
+
+    def _parsed(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, LogLine]]:
+        host = self.place.host
+        for number, raw in lines:
+            line = parse_line(raw.decode("utf-8", "replace"))
+            if line.host is None:
+                line.host = host
+            yield number, line
+
+    def _record(self, line: LogLine, seq: int, number: int) -> Record:
+        return self._clock.record(line, stream=self.place.stream, seq=self.place.seq + seq, number=number)
+
+    def _end(self, lines: int) -> None:
+        self._tally.records += lines
+        self.place.seq += lines
+        if self._clock.assumed_year:
+            self._note(f"its dates name no year: the first is taken for {self._clock.first_year}; --year says otherwise")
+
+    def _settle(self, seen: Probe) -> None:
+        """Give the clock what the ends of the log show."""
+        if not self._later_file:
+            self._clock.look_ahead(list(seen.head), list(seen.tail))
+
+    def _tail(self, start: bytes) -> bytes:
+        if not self._archive.plain or (self._archive.size or 0) <= len(start):
+            return b""
+        return self._archive.tail(_TAIL_BYTES, behind=len(start))
+
+    def _needs_last_lines(self, seen: Probe, start: bytes) -> bool:
+        """A packed log without years must be unpacked once to see when it ends, and so in which year it begins."""
+        if not self._archive.packing or not self._archive.seekable or self._clock.year is not None or len(start) < HEAD_BYTES:
+            return False
+        return any(line.stamp is not None and line.stamp.year is None for line in seen.head)
+
+    # --- newest first ---
+
+    def _reversed(self, seen: Probe, chunks: Iterator[bytes]) -> Iterator[Record]:
+        self._note("newest line first; read from its end")
+        self._form = f"{seen.form}, newest first"
+        with contextlib.ExitStack() as stack:
+            archive = self._archive
+            if not archive.plain:
+                archive = Archive(archive.path, stack.enter_context(_spool(chunks)))
+            yield from self._from_end(seen, archive)
+
+    def _from_end(self, seen: Probe, archive: Archive) -> Iterator[Record]:
+        total, self._bytes = _count_lines(archive.chunks())
+        if not self._later_file:
+            self._clock.look_ahead(list(seen.tail)[::-1], list(seen.head)[::-1])
+        lines = self._parsed(scan_lines(_reversed_chunks(archive.backwards()), _WANTED, AFTER_LINES))
+        if seen.entries_forward:
+            lines = _heads_first(lines)
+        for seq, (number, line) in enumerate(lines, 1):
+            yield self._record(line, seq, max(1, total - number + 1))
+        self._end(total)
+
+    # --- bug reports and journals ---
+
+    def _bug_report(self, chunks: Iterable[bytes]) -> Iterator[Record]:
+        sections, doubles = Sections(), Deduplicator(by_text=True)
+        open_section = -1
+        number = 0
+        for number, raw in scan_lines(chunks, (*_WANTED, *_SECTION_WORDS), AFTER_LINES):
+            text = raw.decode("utf-8", "replace")
+            if not sections.feed(text.rstrip("\r")):
+                continue
+            if sections.number != open_section:
+                open_section = sections.number
+                self.place.stream = next(self.place.streams)
+                self._clock = LogClock(self._clock.tz, self._clock.now_us, self._clock.year)
+            record = self._record(parse_line(text), number, number)
+            if not doubles.seen(record):
+                yield record
+        self._tally.records += number
+        if doubles.full:
+            self._note("so many lines that some which stand in two sections may have been counted twice")
+
+    def _export(self, chunks: Iterable[bytes]) -> Iterator[Record]:
+        yield from self._entries(parse_export(chunks))
+
+    def _journal_file(self) -> Iterator[Record]:
+        path = self._archive.path
+        try:
+            from systemd import journal
+        except ImportError:
+            raise XidwatchError(
+                f"{path}: a binary journal file needs the journal extra (pip install 'xidwatch[journal]'); "
+                f"or pipe it: journalctl --file {path} -o json | xidwatch explain -"
+            ) from None
+        reader: Any = journal.Reader(files=[path])
+        self._form = "journal file"
+        self._bytes = self._archive.size or 0
+        yield from self._entries(reader)
+
+    def _entries(self, entries: Iterable[Any]) -> Iterator[Record]:
+        seq = 0
+        for seq, entry in enumerate(entries, 1):
+            record = parse_journal(entry)
+            if record is not None:
+                place = self.place
+                yield replace(record, stream=place.stream, seq=place.seq + seq, line=seq, host=record.host or place.host)
+        self._tally.records += seq
+        self.place.seq += seq
+
+    def _counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            self._bytes += len(chunk)
+            self._tick()
+            yield chunk
+
+    def _note(self, text: str) -> None:
+        if text not in self._tally.notes:
+            self._tally.notes.append(text)
+
+
+def _spool(chunks: Iterable[bytes]) -> BinaryIO:
+    """The bytes of a pipe or an archive in a nameless file, to be read from its end."""
+    import tempfile
+
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    for chunk in chunks:
+        file.write(chunk)
+    file.flush()
+    return file
+
+
+def _packed_tail(path: str) -> bytes:
+    archive = Archive(path)
+    last = b""
+    try:
+        for chunk in archive.chunks():
+            last = chunk if len(chunk) >= _TAIL_BYTES else last[-_TAIL_BYTES:] + chunk
+    finally:
+        archive.close()
+    return last[-_TAIL_BYTES:]
+
+
+def _count_lines(chunks: Iterable[bytes]) -> tuple[int, int]:
+    """(lines, bytes)."""
+    lines = size = 0
+    last = b"\n"
+    for chunk in chunks:
+        lines += chunk.count(b"\n")
+        size += len(chunk)
+        last = chunk[-1:]
+    return lines + (last != b"\n"), size
+
+
+def _reversed_chunks(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """Blocks of a file from its end -> its lines from the last to the first."""
+    rest = b""
+    at_end = True
+    for block in blocks:
+        whole = block + rest
+        if at_end:
+            whole, at_end = whole.removesuffix(b"\n"), False
+        rest, newline, lines = whole.partition(b"\n")
+        if newline:
+            yield b"\n".join(lines.split(b"\n")[::-1]) + b"\n"
+        elif len(rest) > 16 * CHUNK_BYTES:
+            rest = rest[-CHUNK_BYTES:]
+    if rest:
+        yield rest + b"\n"
+
+
+def _heads_first(lines: Iterable[tuple[int, LogLine]]) -> Iterator[tuple[int, LogLine]]:
+    """Put the further lines of a record, met before their head, behind it again."""
+    held: list[tuple[int, LogLine]] = []
+    for number, line in lines:
+        if line.timed or len(held) >= _MOST_HELD:
+            yield number, line
+            yield from reversed(held)
+            held.clear()
+        else:
+            held.append((number, line))
+    yield from reversed(held)
+
+
+def _from_utf16(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """UTF-8 of what a Windows shell wrote."""
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for chunk in chunks:
+        if text := decoder.decode(chunk):
+            yield text.encode("utf-8", "replace")
