@@ -16,8 +16,9 @@ from xidwatch.cli import main
 
 LOST = "Nov 30 02:13:05 node01 kernel: [12345.678901] NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.\n"
 FAULT = (
-    "Nov 30 02:13:05 node01 kernel: [12345.678901] NVRM: Xid (PCI:0000:3b:00): 31, pid=2201, name=python3, Ch 0000000a, intr 00000000. "
-    "MMU Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_0 faulted @ 0x7f12_3a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ\n"
+    "Nov 30 02:13:05 node01 kernel: [12345.678901] NVRM: Xid (PCI:0000:3b:00): 31, pid=2201, name=python3, Ch 0000000a, "
+    "intr 00000000. MMU Fault: ENGINE GRAPHICS GPC1 GPCCLIENT_T1_0 faulted @ 0x7f12_3a000000. "
+    "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ\n"
 )
 QUIET = "Nov 30 02:13:05 node01 kernel: [12345.678901] usb 1-1: new high-speed USB device number 2\n"
 
@@ -208,7 +209,7 @@ def test_colour_on_demand(lost: str, capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_rules_commands(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    """list filters, show prints the rule and its file, matrix has the article's codes, check is content with no mistakes."""
+    """List filters, show prints the rule and its file, matrix has the article's codes, check is content with no mistakes."""
     assert 0 == main(["rules", "list", "--class", "memory", "--severity", "critical"])
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines

@@ -39,7 +39,9 @@ def test_head(line: str, process: str, pid: int, seconds: int, io_wait: bool) ->
 
 def test_name_over_two_lines() -> None:
     """A newline in the task's name leaves its pid: the process is unknown, the event is not lost."""
-    event, detail = only(read_events("INFO: task \x01\nq!:18088 blocked for more than 143 seconds.\n      Not tainted 6.19.0 #1"))
+    event, detail = only(
+        read_events("INFO: task \x01\nq!:18088 blocked for more than 143 seconds.\n      Not tainted 6.19.0 #1")
+    )
     assert (None, 18088, 143, "6.19.0") == (event.process, event.pid, detail.blocked_s, detail.kernel)
 
 
@@ -54,7 +56,10 @@ def test_name_over_two_lines() -> None:
         ("pdflush         D ffff880e46c08840     0 123 445662    0 0x00000000", False),
         ("task:pdflush         state:D stack:    0 pid: 123 ppid:     2 flags:0x00004000", True),
         ("task:pdflush         state:D stack:0     pid:123   ppid:2      flags:0x00004002", True),
-        ("task:pdflush         state:D stack:0     pid:123   tgid:123   ppid:2100   task_flags:0x400140 flags:0x00004006", False),
+        (
+            "task:pdflush         state:D stack:0     pid:123   tgid:123   ppid:2100   task_flags:0x400140 flags:0x00004006",
+            False,
+        ),
     ],
 )
 def test_state_line_of_every_kernel(state: str, kernel_thread: bool) -> None:  # noqa: FBT001 a row of the table
@@ -117,8 +122,16 @@ def test_without_stack(name: str, more: str, related: bool | None) -> None:  # n
     [
         ("INFO: task a:1 is blocked on a mutex likely owned by task cache_mgr_main:1800.", "cache_mgr_main:1800", "mutex"),
         ("INFO: task a:1 is blocked on a mutex, but the owner is not found.", None, "mutex"),
-        ("INFO: task a:1 blocked on a semaphore likely last held by task nvidia-modeset/:501", "nvidia-modeset/:501", "semaphore"),
-        ("INFO: task a:1 <writer> blocked on an rw-semaphore likely owned by task kworker/15:0:110 <reader>", "kworker/15:0:110", "rw-semaphore"),
+        (
+            "INFO: task a:1 blocked on a semaphore likely last held by task nvidia-modeset/:501",
+            "nvidia-modeset/:501",
+            "semaphore",
+        ),
+        (
+            "INFO: task a:1 <writer> blocked on an rw-semaphore likely owned by task kworker/15:0:110 <reader>",
+            "kworker/15:0:110",
+            "rw-semaphore",
+        ),
         ("INFO: task a:1 <writer> blocked on an rw-semaphore\n     likely owned by task b:9 <writer>", "b:9", "rw-semaphore"),
     ],
 )
@@ -186,7 +199,9 @@ def test_killable(wait: str, killable: bool) -> None:  # noqa: FBT001 a row of t
 
 def test_head_lost() -> None:
     """`task:NAME state:D` without its head is a hung task whose seconds are unknown; an old state line alone is none."""
-    event, detail = only(read_events("task:nv_open_q       state:D stack:0     pid:1014  tgid:1014  ppid:2      flags:0x00004000"))
+    event, detail = only(
+        read_events("task:nv_open_q       state:D stack:0     pid:1014  tgid:1014  ppid:2      flags:0x00004000")
+    )
     assert ("nv_open_q", 1014, None, True) == (event.process, event.pid, detail.blocked_s, detail.gpu_related)
     assert [] == read_events("gzip            D    0 22430  22391 0x00000000")
 

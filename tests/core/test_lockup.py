@@ -59,7 +59,9 @@ def test_panic_of_a_hard_lockup() -> None:
 
 def test_bare_hard_lockup_warning() -> None:
     """The line under a `WARNING:` of Linux 3.x, without its prefix, is no event."""
-    assert [] == read_events("WARNING: at kernel/watchdog.c:245 watchdog_overflow_callback+0x9c/0xd0()\nWatchdog detected hard LOCKUP on cpu 0")
+    assert [] == read_events(
+        "WARNING: at kernel/watchdog.c:245 watchdog_overflow_callback+0x9c/0xd0()\nWatchdog detected hard LOCKUP on cpu 0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -71,8 +73,14 @@ def test_bare_hard_lockup_warning() -> None:
         ("INFO: RCU detected CPU 3 stall (t=10000 jiffies)", (3,)),
         ("INFO: rcu_sched self-detected stall on CPU\n\t1-...: (65000 ticks this GP) idle=395/1/0 softirq=1/2 fqs=16248", (1,)),
         ("rcu: INFO: rcu_preempt self-detected stall on CPU\nrcu: \t18-....: (14999 ticks this GP) idle=1 fqs=7123", (18,)),
-        ("rcu: INFO: rcu_sched detected stalls on CPUs/tasks:\nrcu: \t9-...!: (0 ticks this GP)\nrcu: \t11-...0: (1 GPs behind)", (9, 11)),
-        ("rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 18-...D P1234 } 21000 jiffies s: 5 root: 0x2/.", (18,)),
+        (
+            "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:\nrcu: \t9-...!: (0 ticks this GP)\nrcu: \t11-...0: (1 GPs behind)",
+            (9, 11),
+        ),
+        (
+            "rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 18-...D P1234 } 21000 jiffies s: 5 root: 0x2/.",
+            (18,),
+        ),
         ("rcu: INFO: rcu_tasks detected stalls on tasks:", ()),
     ],
 )

@@ -53,7 +53,13 @@ UPTIMES = {
 def test_uptime_of_the_kernel(line: str) -> None:
     """printk's clock is read wherever it stands, and the message is left alone."""
     read = parse_line(line)
-    assert (XID, UPTIMES[line], True, False, "unverifiable") == (read.text, read.uptime_us, read.timed, read.glued, read.trusted)
+    assert (XID, UPTIMES[line], True, False, "unverifiable") == (
+        read.text,
+        read.uptime_us,
+        read.timed,
+        read.glued,
+        read.trusted,
+    )
 
 
 def stamp(*fields: int, year: int | None = None, micro: int = 0, offset_s: int | None = None) -> tuple[int | None, ...]:
@@ -316,8 +322,18 @@ def test_year_is_the_latest_that_is_not_in_the_future() -> None:
 
 def test_new_year_steps_forward() -> None:
     """31 December is followed by 1 January of the next year, so the log began in the year before."""
-    log = ["Dec 31 23:59:59 n kernel: x", "Jan  1 00:00:00 n kernel: x", "Dec 31 23:59:59 n kernel: late", "Jan  1 00:00:01 n kernel: x"]
-    expected = [micros(2025, 12, 31, 23, 59, 59), micros(2026, 1, 1), micros(2025, 12, 31, 23, 59, 59), micros(2026, 1, 1, 0, 0, 1)]
+    log = [
+        "Dec 31 23:59:59 n kernel: x",
+        "Jan  1 00:00:00 n kernel: x",
+        "Dec 31 23:59:59 n kernel: late",
+        "Jan  1 00:00:01 n kernel: x",
+    ]
+    expected = [
+        micros(2025, 12, 31, 23, 59, 59),
+        micros(2026, 1, 1),
+        micros(2025, 12, 31, 23, 59, 59),
+        micros(2026, 1, 1, 0, 0, 1),
+    ]
     assert expected == walls(log)
 
 
@@ -344,7 +360,11 @@ def test_zone_is_an_argument() -> None:
 def test_uptime_gets_a_wall_clock_where_the_log_has_both() -> None:
     """Lines with uptime alone take the offset of lines that have both, with a source and an uncertainty that say so."""
     clock = LogClock(UTC, NOW_US)
-    lines = [parse_line("[  100.000000] a"), parse_line("May  1 00:01:40 kernel: [  100.000000] b"), parse_line("[  160.500000] c")]
+    lines = [
+        parse_line("[  100.000000] a"),
+        parse_line("May  1 00:01:40 kernel: [  100.000000] b"),
+        parse_line("[  160.500000] c"),
+    ]
     clock.look_ahead(lines, [])
     first, _, last = (clock.record(line, stream=0, seq=n, number=n) for n, line in enumerate(lines, 1))
     assert (micros(2026, 5, 1, 0, 1, 40), "boot_offset", 1.0) == (first.wall_us, first.time_source, first.uncertainty_s)
@@ -366,9 +386,19 @@ def boots(lines: list[str]) -> list[str | None]:
 
 def test_boots_are_counted() -> None:
     """Uptime zero or the kernel's first line begins a boot, once however many lines it has."""
-    log = ["[ 9999.000000] x", "[    0.000000] Initializing", "[    0.000000] Linux version 6.8", "[    1.000000] y", "[    0.000000] Linux version 6.8"]
+    log = [
+        "[ 9999.000000] x",
+        "[    0.000000] Initializing",
+        "[    0.000000] Linux version 6.8",
+        "[    1.000000] y",
+        "[    0.000000] Linux version 6.8",
+    ]
     assert ["boot-1", "boot-2", "boot-2", "boot-2", "boot-3"] == boots(log)
-    journal = ["May  1 00:00:00 n kernel: Linux version 6.8", "May  1 00:00:01 n kernel: x", "May  2 00:00:00 n kernel: Linux version 6.8"]
+    journal = [
+        "May  1 00:00:00 n kernel: Linux version 6.8",
+        "May  1 00:00:01 n kernel: x",
+        "May  2 00:00:00 n kernel: Linux version 6.8",
+    ]
     assert ["boot-1", "boot-1", "boot-2"] == boots(journal)
 
 

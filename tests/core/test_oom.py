@@ -49,7 +49,7 @@ def test_kill(line: str, process: str, pid: int, memcg: bool) -> None:  # noqa: 
         "Memory cgroup out of memory: OOM victim 12 (x) is already exiting. Skip killing the task",
         "Tasks in /kubepods are going to be killed due to memory.oom.group set",
         "Killed /user.slice/x.scope due to memory pressure for /user.slice being 51.07% > 50.00% for > 20s",
-        "[talos] Sending SIGKILL to cgroup {\"controller\": \"runtime.OOMController\"}",
+        '[talos] Sending SIGKILL to cgroup {"controller": "runtime.OOMController"}',
     ],
 )
 def test_no_kill(line: str) -> None:

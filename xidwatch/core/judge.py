@@ -354,7 +354,8 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
     if recovery.rung not in ("none", "restart_app") and case.state == "active":
         action = rules.action(recovery.rung)
         if action is not None and action.verify:
-            yield f"whether it is well again afterwards: `{' '.join(action.verify[0].argv)}`"
+            command = " ".join(action.verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
+            yield f"whether it is well again afterwards: `{command}`"
     if case.state == "awaiting_verification":
         yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q` on the node, then a diagnostic (`dcgmi diag -r 2`)"
     for fold in case.folds.values():

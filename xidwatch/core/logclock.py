@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from calendar import isleap
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta, timezone, tzinfo
 from itertools import pairwise
@@ -68,8 +69,13 @@ class LogClock:
         last = stamps[-1]
         year = newest.year - ((last.month, last.day) > (newest.month, newest.day))
         yeardays = [stamp.month * 31 + stamp.day for stamp in stamps]
-        wraps = sum(later - earlier < -182 for earlier, later in pairwise(yeardays))
-        self.year = self.first_year = year - wraps
+        steps = [later - earlier for earlier, later in pairwise(yeardays)]
+        wraps = sum(step < -182 for step in steps) - sum(step > 182 for step in steps)
+        year -= max(0, wraps)
+        leap = any((stamp.month, stamp.day) == (2, 29) for stamp in stamps)
+        while leap and not isleap(year):
+            year -= 1
+        self.year = self.first_year = year
         self.assumed_year = True
 
     def record(self, line: LogLine, *, stream: int, seq: int, number: int) -> Record:

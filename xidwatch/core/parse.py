@@ -47,23 +47,23 @@ class Parser:
 
     def feed(self, record: Record) -> Iterator[Event | Context]:
         """Events that begin on this record, events that it extends (same uid as before), and context."""
-        if (extended := self._extend(record)) is not None:
+        if self._open and (extended := self._extend(record)) is not None:
             if not extended.provisional:
                 yield extended
             return
         try:
-            started = [(family, event) for family in FAMILIES if _hit(family, record) for event in family.start(record)]
+            family, started = _start(record)
         except MalformedLine:
-            started = []
             self.malformed_total += 1
             if len(self.malformed) < 1000:
                 self.malformed.append(record)
-        for family, event in started:
-            if left := family.open_for(event):
+            return
+        for event in started:
+            if family is not None and (left := family.open_for(event)):
                 self._open.appendleft(_Open(event, family, left))
             if not event.provisional:
                 yield event
-        if not started and _hit(context, record):
+        if not started and _hit(context, record.text):
             yield from context.start(record)
 
     def still_open(self) -> set[tuple[int, int, int]]:
@@ -72,15 +72,25 @@ class Parser:
 
     def _extend(self, record: Record) -> Event | None:
         found: Event | None = None
+        spent = False
         for item in self._open:
             item.left -= 1
+            spent = spent or item.left <= 0
             if found is None and (found := item.family.extend(item.event, record)) is not None:
                 item.event = found
-        while self._open and self._open[-1].left <= 0:
-            self._open.pop()
+        if spent:
+            self._open = deque((item for item in self._open if item.left > 0), maxlen=_MOST_OPEN)
         return found
 
 
-def _hit(family: ModuleType, record: Record) -> bool:
+def _start(record: Record) -> tuple[ModuleType | None, tuple[Event, ...]]:
+    """The first family to which the record belongs, and its events; a record tells of one family only."""
     text = record.text
+    for family in FAMILIES:
+        if _hit(family, text) and (started := family.start(record)):
+            return family, started
+    return None, ()
+
+
+def _hit(family: ModuleType, text: str) -> bool:
     return any(literal in text for literal in family.LITERALS)

@@ -282,7 +282,7 @@ class _Report:
         if incidents:
             root = incidents[0].members[incidents[0].root].finding
             code = root.event.code
-            text += f" More on the root: xidwatch explain {code if code is not None else root.rule.id}"
+            text += f" Root: xidwatch explain {code if code is not None else root.rule.id}"
         yield "plain", ""
         yield from (("quiet", line) for line in wrap(text, self.width))
 
@@ -290,7 +290,7 @@ class _Report:
 def _reason(demand: Demand, incident: Incident) -> str:
     """Why it is asked for, where the verdict has not just said so."""
     root, why = incident.members[incident.root].finding, demand.why.rstrip(".")
-    return "" if why == f"{event_name(root.event)}: {root.rule.title}" else visible(why)
+    return "" if why in (root.rule.title, f"{event_name(root.event)}: {root.rule.title}") else visible(why)
 
 
 def _look_now(incident: Incident) -> Demand | None:

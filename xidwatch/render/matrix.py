@@ -64,7 +64,9 @@ def render_matrix_text(rules: Iterable[Rule], table: RuleTable, width: int) -> s
     """The decision matrix as three tables one above the other: memory, compute, other."""
     groups: dict[str, list[tuple[str, ...]]] = {name: [] for name in _HEADS}
     for rule in _matrix_rules(rules):
-        groups[_column(rule)].append((code_of(rule), rule.severity, rule.title, first_command(rule, table)))
+        groups[_column(rule)].append(
+            (code_of(rule), rule.severity, rule.title, first_command(rule, table) or first_words(rule, table))
+        )
     blocks = []
     for name, rows in groups.items():
         if rows:
@@ -79,17 +81,22 @@ def render_matrix_markdown(rules: Iterable[Rule], table: RuleTable) -> str:
     lines = ["| Code | " + " | ".join(_HEADS.values()) + " | First command |", "|---|" + "---|" * (len(_HEADS) + 1)]
     for rule in _matrix_rules(rules):
         cells = [_cell(rule.title) if _column(rule) == name else "" for name in _HEADS]
-        lines.append(f"| {_cell(code_of(rule))} | " + " | ".join(cells) + f" | {_command_cell(first_command(rule, table))} |")
+        lines.append(f"| {_cell(code_of(rule))} | " + " | ".join(cells) + f" | {_first_cell(rule, table)} |")
     return "\n".join(lines) + "\n"
 
 
-def first_command(rule: Rule, table: RuleTable) -> str:
-    """What to type first: of the recovery, else of the first investigation; the action in words when neither has a command."""
-    rungs = [rung for rung in (rule.recovery, *rule.investigate) if rung != "none"]
-    for rung in rungs:
-        if (command := key_command(table, rung)) is not None:
-            return command
-    return say(table, rungs[0]) if rungs else "nothing to do"
+def first_command(rule: Rule, table: RuleTable) -> str | None:
+    """What to type first: of the recovery, else of an investigation; None without a command.
+
+    To restart an application teaches nothing about the fault, so there the investigation goes before.
+    """
+    rungs = [rung for rung in (rule.recovery, *rule.investigate) if rung not in ("none", "restart_app")]
+    return next((command for rung in rungs if (command := key_command(table, rung)) is not None), None)
+
+
+def first_words(rule: Rule, table: RuleTable) -> str:
+    """The same in words, for a rule that asks for nothing that could be typed."""
+    return "nothing to do" if rule.recovery == "none" else say(table, rule.recovery)
 
 
 def render_rule(rule: Rule) -> str:
@@ -121,8 +128,9 @@ def _cell(text: str) -> str:
     return visible(text).replace("|", "\\|").replace("<", "&lt;")
 
 
-def _command_cell(command: str) -> str:
-    return f"`{visible(command).replace('|', chr(92) + '|')}`"
+def _first_cell(rule: Rule, table: RuleTable) -> str:
+    command = first_command(rule, table)
+    return _cell(first_words(rule, table)) if command is None else f"`{visible(command).replace('|', chr(92) + '|')}`"
 
 
 def _toml(value: object, *, table: bool = False) -> str:

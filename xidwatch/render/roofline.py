@@ -184,15 +184,17 @@ def _svg_roof(floor: Floor, frame: _Frame) -> Iterator[str]:
 
 
 def _svg_points(floor: Floor, frame: _Frame) -> Iterator[str]:
-    for index, (_, name, step) in enumerate(reversed(list(_points(floor)))):
+    """Each point with its name, prefill's above it and decode's below; its figures in the empty corner over the slope."""
+    for index, (_, name, step) in enumerate(_points(floor)):
         x, y = _x(frame, step.intensity), _y(frame, step.flop / step.seconds)
-        if name == "decode":
-            yield f'<circle cx="{x:.1f}" cy="{y:.1f}" r="7" fill="#2563eb" stroke="#ffffff"/>'
-        else:
-            yield f'<rect x="{x - 6:.1f}" y="{y - 6:.1f}" width="12" height="12" fill="#c2410c" stroke="#ffffff"/>'
-        right = x < 400
-        yield (
-            f'<text x="{x + 12 if right else x - 4:.1f}" y="{y + 22 + 16 * index * (not right):.1f}" '
-            f'text-anchor="{"start" if right else "end"}" font-weight="600">{name}'
-            f'<tspan font-weight="400"> {escape(_place(step))}</tspan></text>'
-        )
+        line = 82 + 22 * index
+        yield from (_svg_mark(name, x, y), _svg_mark(name, 98, line - 4))
+        yield f'<text x="{x:.1f}" y="{y + (24 if name == "decode" else -14):.1f}" text-anchor="middle">{name}</text>'
+        yield f'<text x="114" y="{line}">{name}: {escape(_place(step))}</text>'
+
+
+def _svg_mark(name: str, x: float, y: float) -> str:
+    """A disc for decode, a hollow square for prefill: both can be seen where they meet."""
+    if name == "decode":
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="6" fill="#2563eb"/>'
+    return f'<rect x="{x - 8:.1f}" y="{y - 8:.1f}" width="16" height="16" fill="none" stroke="#c2410c" stroke-width="3"/>'

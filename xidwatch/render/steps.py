@@ -61,17 +61,20 @@ def commands_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
 
 
 def key_command(rules: RuleTable, rung: str, incident: Incident | None = None) -> str | None:
-    """The command that does it: the first one that changes something, else the first; None when there is none."""
+    """The command that does it: the first that changes something, best one without an `if` in its note; None without any."""
     commands = rules.action(rung).commands if rung != "none" else ()
-    chosen = next((command for command in commands if command.destructive), commands[0] if commands else None)
+    changing = [command for command in commands if command.destructive]
+    plain = [command for command in changing if not (command.note or "").startswith("if ")]
+    chosen = next(iter((*plain, *changing, *commands)), None)
     return command_lines(chosen, known_of(incident) if incident is not None else {})[0] if chosen is not None else None
 
 
 def known_of(incident: Incident) -> Known:
-    """What the incident knows of each placeholder; a process that only asked (pid role victim) is none to be killed."""
+    """What the incident knows of each placeholder; one that only asked (pid role victim) or is dead already is no <pid>."""
     events = [member.finding.event for member in incident.members]
     events.sort(key=lambda event: event.kind != "hung_task")
-    pids = [str(event.pid) for event in events if event.pid is not None and event.pid_role != "victim"]
+    living = [event for event in events if event.pid_role != "victim" and event.kind != "oom_kill"]
+    pids = [str(event.pid) for event in living if event.pid is not None]
     root = incident.members[incident.root].finding.event
     # An NVSwitch has an address too, and a GPU reset must not be aimed at it.
     switches = {str(event.pci) for event in events if event.kind == "sxid"}

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.core.reading import read_events
+from xidwatch.core.event import Event, UserspaceDetail
+from xidwatch.core.record import Record
+
+MIB, GIB = 2.0**20, 2.0**30
+PROGRAM = Record(text="")
+
+
+def told(event: Event) -> UserspaceDetail:
+    """The event's detail, which is a program's."""
+    assert isinstance(event.detail, UserspaceDetail)
+    return event.detail
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 31.00 GiB of which "
+            "12.00 MiB is free. Including non-PyTorch memory, this process has 18.00 GiB memory in use. Of the allocated memory 9.00 GiB "
+            "is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.",
+            (2.5 * GIB, 31 * GIB, 12 * MIB, 9 * GIB, GIB, None),
+        ),
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 496.00 MiB. GPU 0 has a total capacty of 14.75 GiB of "
+            "which 512 bytes is free. Of the allocated memory 984.50 MiB is allocated by PyTorch",
+            (496 * MIB, 14.75 * GIB, 512, 984.5 * MIB, None, None),
+        ),
+        (
+            "RuntimeError:CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 5.75 GiB total capacity; 4.50 GiB already allocated; "
+            "6.50 MiB free; 4.75 GiB reserved in total by PyTorch",
+            (20 * MIB, 5.75 * GIB, 6.5 * MIB, 4.5 * GIB, None, 4.75 * GIB),
+        ),
+        (
+            "Tried to allocate 8.00 GiB (GPU 0; 10.75 GiB total capacity; 643.50 MiB already allocated; 8.25 GiB free; 32.50 MiB cached)",
+            (8 * GIB, 10.75 * GIB, 8.25 * GIB, 643.5 * MIB, None, 32.5 * MIB),
+        ),
+        (
+            "RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB (GPU 3; 79.25 GiB total capacity; 68.25 GiB already allocated; "
+            "1.25 GiB free; 9.75 GiB reserved in cache)",
+            (2.5 * GIB, 79.25 * GIB, 1.25 * GIB, 68.25 * GIB, None, 9.75 * GIB),
+        ),
+        (
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 TiB. GPU 1 has a total capacity of 2.00 TiB of which "
+            "1.00 KiB is free.",
+            (1024 * GIB, 2048 * GIB, 1024, None, None, None),
+        ),
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total\n"
+            "capacity of 31.00 GiB of which 12.00 MiB is free. Including non-PyTorch memory, this process\n"
+            "has 18.00 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch, and\n"
+            "1.00 GiB is reserved by PyTorch but unallocated.",
+            (2.5 * GIB, None, 12 * MIB, 9 * GIB, GIB, None),
+        ),
+        (
+            "RuntimeError: CUDA out of memory.\nTried to allocate 2.50 GiB (GPU 0; 8.00 GiB total capacity)",
+            (2.5 * GIB, 8 * GIB, *[None] * 4),
+        ),
+    ],
+)
+def test_torch_out_of_memory(text: str, sizes: tuple[float | None, ...]) -> None:
+    """Sizes come as bytes from every wording of PyTorch, also where it was wrapped."""
+    (event,) = read_events(text, PROGRAM, None)
+    found = told(event)
+    got = (found.tried, found.total, found.free, found.allocated, found.reserved_unallocated, found.reserved)
+    assert ("torch_oom", sizes) == (event.kind, got)
+
+
+@pytest.mark.parametrize(
+    ("holders", "pid"),
+    [
+        ("Process 20398 has 14.50 GiB memory in use.", 20398),
+        ("Process 1 has 14.50 GiB memory in use. Process 2 has 1.50 GiB memory in use.", None),
+        ("Process 5 has 1.50 GiB memory in use. Including non-PyTorch memory, this process has 18.73 GiB memory in use.", None),
+    ],
+)
+def test_whose_memory(holders: str, pid: int | None) -> None:
+    """The only `Process N` is the one that failed; beside `this process`, or one of several, it is another."""
+    text = f"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 2.00 GiB of which 0 bytes is free. {holders}"
+    (event,) = read_events(text, PROGRAM)
+    assert pid == event.pid
+
+
+def test_two_failures() -> None:
+    """Two exceptions that follow each other are two events."""
+    line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 31.00 GiB"
+    assert 2 == len(read_events(f"{line}\n{line}", PROGRAM))
+
+
+CALL = "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+LINE = (
+    f"[rank4]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 4] Watchdog caught collective operation timeout: {CALL}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "fields"),
+    [
+        (LINE, ("ALLREDUCE", 1580, 4, 600000, 600060)),
+        (
+            "[rank0]:[E810 15:46:05.7 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout:\n"
+            "WorkNCCL(SeqNum=5, OpType=_ALLGATHER_BASE, NumelIn=5, NumelOut=5, Timeout(ms)=600000)\nran for 600072 milliseconds before timing out.",
+            ("_ALLGATHER_BASE", 5, 0, 600000, 600072),
+        ),
+        (
+            "loss=2.6][E ProcessGroupNCCL.cpp:458] [Rank 7] Watchdog caught collective operation timeout: "
+            "WorkNCCL(OpType=BROADCAST, TensorShape=[1], Timeout(ms)=1800000) ran for 1802710 milliseconds before timing out.",
+            ("BROADCAST", None, 7, 1800000, 1802710),
+        ),
+        (
+            "  what():  [PG 3 Rank 5] Process group watchdog thread terminated with exception: [Rank 5] Watchdog caught collective "
+            "operation timeout: WorkNCCL(SeqNum=9141, OpType=SEND, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.",
+            ("SEND", 9141, 5, 600000, 600020),
+        ),
+    ],
+)
+def test_nccl_timeout(text: str, fields: tuple[object, ...]) -> None:
+    """Operation, sequence number, rank and times are read in every wording of the watchdog."""
+    (event,) = read_events(text, PROGRAM, None)
+    found = told(event)
+    assert ("nccl_timeout", fields) == (event.kind, (found.op, found.seq, found.rank, found.timeout_ms, found.ran_ms))
+
+
+def test_nccl_timeout_once_a_rank() -> None:
+    """What follows a watchdog line, and the exception that repeats it, is the same event; another rank's is another."""
+    text = f"""
+{LINE}
+{LINE.replace("rank4", "rank0").replace("Rank 4", "Rank 0")}
+[rank4]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:1664] [PG 1 Rank 4] Exception (either an error or timeout) detected by watchdog at work: 1580
+  what():  [PG 1 Rank 4] Process group watchdog thread terminated with exception: [Rank 4] Watchdog caught collective operation timeout: {CALL}
+"""
+    assert [4, 0] == [told(event).rank for event in read_events(text, PROGRAM)]
+
+
+def test_nccl_timeout_again() -> None:
+    """The watchdog's own line printed twice counts twice."""
+    assert 2 == len(read_events(f"{LINE}\n{LINE}", PROGRAM))
+
+
+@pytest.mark.parametrize(
+    ("line", "group", "mode", "cumulative"),
+    [
+        (
+            "Sequence group 221 is preempted by PreemptionMode.RECOMPUTE mode because there is not enough KV cache space. "
+            "total_num_cumulative_preemption=101",
+            "221", "RECOMPUTE", 101,
+        ),
+        (
+            "WARNING 05-09 00:49:33 scheduler.py:1057 Sequence group cmpl-0 is preempted by PreemptionMode.SWAP mode because there is "
+            "not enough KV cache space. total_cumulative_preemption_cnt=1",
+            "cmpl-0", "SWAP", 1,
+        ),
+        ("WARNING Sequence group 12 is preempted by PreemptionMode.RECOMPUTE", "12", "RECOMPUTE", None),
+        ("INFO 08-21 07:17:09 [scheduler.py:495] Preempted request cmpl-e5-0 has been resumed!", "cmpl-e5-0", None, None),
+    ],
+)  # fmt: skip
+def test_vllm_preemption(line: str, group: str, mode: str | None, cumulative: int | None) -> None:
+    """The line says which request lost its cache, how, and how often that has happened."""
+    (event,) = read_events(line, PROGRAM)
+    found = told(event)
+    assert ("vllm_preemption", group, mode, cumulative) == (event.kind, found.group, found.mode, found.cumulative)
+
+
+ILLEGAL = "an illegal memory access was encountered"
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "uncorrectable ECC error encountered"),
+        (f"CUDA error: {ILLEGAL} Search for `cudaErrorIllegalAddress' in https://docs.nvidia.com", ILLEGAL),
+        (f"Worker failed with error 'CUDA error: {ILLEGAL}", ILLEGAL),
+        (f"RuntimeError: Worker failed with error 'CUDA error: {ILLEGAL}\\nCUDA kernel errors might be", ILLEGAL),
+        ("RuntimeError: CUDA error: device-side assert triggered", "device-side assert"),
+        ("CUDA Error: no CUDA-capable device is detected: No error", "no CUDA-capable device is detected"),
+        (f"CUDA error 700 at ggml-cuda.cu:7200: {ILLEGAL}", ILLEGAL),
+        (f"failed to synchronize: CUDA_ERROR_ILLEGAL_ADDRESS: {ILLEGAL}", ILLEGAL),
+        ("numba: Call to cuMemFree results in CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_FAILED"),
+        (f"n1:7:7 [0] transport.cc:154 NCCL WARN Cuda failure 700 '{ILLEGAL}'", ILLEGAL),
+        ("CUDA error: out of memory", "out of memory"),
+        (
+            "/pytorch/aten/Indexing.cu:1231: indexSelectSmallIndex: block: [31,0,0], thread: [29,0,0] Assertion `a < b` failed.",
+            "device-side assert",
+        ),
+    ],
+)
+def test_cuda_error(line: str, what: str) -> None:
+    """The error's own words are `what`, without the advice that PyTorch prints behind them."""
+    (event,) = read_events(line, PROGRAM)
+    assert ("cuda_error", what) == (event.kind, event.what)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "CUDA kernel errors might be asynchronously reported at some other API call",
+        "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+        "Search for `cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html",
+        "/home/user1/ggml-cuda.cu:110: CUDA error",
+        '    raise RuntimeError(f"CUDA error: {text}")',
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+    ],
+)
+def test_no_cuda_error(line: str) -> None:
+    """Advice, source code and consequences are no errors of their own."""
+    assert [] == read_events(line, PROGRAM)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "process", "pid", "rank"),
+    [
+        ("(EngineCore pid=12244) ERROR 07-15 21:01:01 [core.py:1240] ", "EngineCore", 12244, None),
+        ("(VllmWorker rank=2 pid=267) ", "VllmWorker", 267, 2),
+        ("(RayWorkerWrapper pid=31, ip=10.0.0.7) ", "RayWorkerWrapper", 31, None),
+        ("[rank3]: ", "llama-swap", 80783, 3),
+        ("", "llama-swap", 80783, None),
+    ],
+)
+def test_who_speaks(prefix: str, process: str, pid: int, rank: int | None) -> None:
+    """The program names itself in front of its line; else the record's own program is taken."""
+    like = Record(text="", program="llama-swap", program_pid=80783)
+    (event,) = read_events(f"{prefix}RuntimeError: CUDA error: {ILLEGAL}", like)
+    assert (process, pid, rank) == (event.process, event.pid, told(event).rank)
+
+
+def test_header_and_message_apart() -> None:
+    """PyTorch's header gives the rank of the message that a wrapped line brings; alone it is no event."""
+    header = "[rank1]:[E810 15:36:05.9 ProcessGroupNCCL.cpp:1899] [PG ID 0 PG GUID 0(default_pg) Rank 1]"
+    text = f"{header}\nProcess group watchdog thread terminated with exception: CUDA error: uncorrectable ECC error encountered"
+    (event,) = read_events(text, PROGRAM)
+    assert (1, "uncorrectable ECC error encountered") == (told(event).rank, event.what)
+    assert [] == read_events(header, PROGRAM)

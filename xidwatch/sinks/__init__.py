@@ -1,0 +1,1 @@
+"""Where findings go: history, metrics, and what an outside reader picks up."""

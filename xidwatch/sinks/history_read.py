@@ -1,0 +1,150 @@
+"""The history as other processes use it: read while the daemon writes, and noted in by an operator."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from xidwatch.core.codec import decode
+from xidwatch.core.event import Context, Event
+from xidwatch.core.pci import parse_pci
+from xidwatch.errors import XidwatchError
+from xidwatch.sinks.history_file import Note, Unusable, examine, notes_after
+
+_BUSY_S = 5.0
+_SLICE_ROWS = 1000
+_COLUMNS = "id, identity, stored_us, wall_us, boot_id, kind, code, gpu, source, item"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
+    """One entry of the history.
+
+    Attributes:
+        id: Ascending in the order of storing.
+        identity: The same for one kernel line from any source.
+        stored_us: When it was stored, microseconds since 1970.
+        wall_us: When the line says it happened; None when it does not.
+        kind, code, gpu: Of the event; `gpu` as the metric label has it. `kind` of a context line is its own.
+        source: Who brought it first.
+        item: The event or context; None when its details were dropped (the disk did not keep up) or cannot be read any more.
+        damaged: Its details are there and cannot be read.
+    """
+
+    id: int
+    identity: str
+    stored_us: int
+    wall_us: int | None
+    boot_id: str | None
+    kind: str | None
+    code: int | None
+    gpu: str | None
+    source: str
+    item: Event | Context | None
+    damaged: bool = False
+
+
+def read_history(path: Path, since_us: int | None = None, gpu: str | None = None) -> Iterator[StoredEntry]:
+    """Entries in the order they were stored, read without disturbing a daemon that writes.
+
+    Args:
+        since_us: Only what happened (or, where the line has no time, was stored) from then on; microseconds since 1970.
+        gpu: Only this GPU: a PCI address in any spelling, its end (`4e:00`), or `GPU-<uuid>` where the line itself names it.
+
+    Raises:
+        XidwatchError: there is no history, or it cannot be read.
+    """
+    with _told(path), opened_for_reading(path) as connection:
+        last_id = 0
+        # By slices: one long read would keep the daemon's log file from being emptied.
+        while rows := _rows_after(connection, last_id, since_us):
+            for row in rows:
+                entry = stored_entry(row)
+                if gpu is None or _is_of(entry, gpu):
+                    yield entry
+            last_id = rows[-1][0]
+
+
+def read_notes(path: Path, since_us: int | None = None) -> list[Note]:
+    """An operator's acts, in order.
+
+    Raises:
+        XidwatchError: there is no history, or it cannot be read.
+    """
+    with _told(path), opened_for_reading(path) as connection:
+        return [note for note in notes_after(connection, 0) if since_us is None or note.wall_us >= since_us]
+
+
+def add_note(path: Path, kind: str, data: dict[str, Any]) -> Note:
+    """Write down an operator's act; a running daemon sees it within about a second.
+
+    Raises:
+        XidwatchError: there is no history, or it cannot be written.
+    """
+    wall_us = time.time_ns() // 1000
+    with _told(path), closing(sqlite3.connect(_uri(path, "rw"), uri=True, timeout=_BUSY_S, isolation_level=None)) as connection:
+        examine(connection)
+        connection.execute("PRAGMA synchronous=FULL")
+        written = connection.execute(
+            "INSERT INTO notes (wall_us, kind, data) VALUES (?, ?, ?)", (wall_us, kind, json.dumps(data))
+        )
+        return Note(written.lastrowid or 0, wall_us, kind, data)
+
+
+def latest_entries(connection: sqlite3.Connection, limit: int) -> list[StoredEntry]:
+    """The last entries that came from a log, oldest first."""
+    found = connection.execute(
+        f"SELECT {_COLUMNS} FROM entries WHERE source IS NOT NULL AND item IS NOT NULL ORDER BY id DESC LIMIT ?", (limit,)
+    )
+    return [stored_entry(row) for row in found][::-1]
+
+
+def stored_entry(row: tuple[Any, ...]) -> StoredEntry:
+    """A row of the table as a value; a damaged one too."""
+    item, damaged = None, False
+    if row[-1] is not None:
+        try:
+            item = decode(json.loads(row[-1]))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            damaged = True
+    names = _COLUMNS.split(", ")[:-1]
+    return StoredEntry(**dict(zip(names, row[:-1], strict=True)), item=item, damaged=damaged)
+
+
+@contextmanager
+def opened_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that changes nothing, also where nothing can be changed (a dead node's disk mounted read-only).
+
+    Raises:
+        Unusable: this version cannot read the file.
+        OSError, sqlite3.Error: it cannot be read.
+    """
+    path.stat()
+    try:
+        with closing(_reader(_uri(path, "ro"))) as connection:
+            yield connection
+            return
+    except sqlite3.OperationalError:
+        if _in_use(path):
+            raise
+    # WAL mode wants its index file, which a read-only folder cannot have.
+    log = path.with_name(path.name + "-wal")
+    if not log.exists() or not log.stat().st_size:
+        with closing(_reader(_uri(path, "ro") + "&immutable=1")) as connection:
+            yield connection
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, path.name)
+        for part in (path, log):
+            shutil.copyfile(part, copy.with_name(part.name))
+        with closing(_reader(_uri(copy, "rw"))) as connection:
+            yield connection
