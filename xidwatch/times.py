@@ -6,6 +6,7 @@ import re
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from xidwatch.core.record import Record
+from xidwatch.core.verdict import wall_time
 from xidwatch.errors import XidwatchError
 
 UTC = timezone.utc
@@ -26,14 +27,7 @@ def moment(record: Record, zone: tzinfo | None = None) -> datetime | None:
     Args:
         zone: Used when the log names no zone of its own; None means UTC.
     """
-    if record.wall_us is None:
-        return None
-    if record.utc_offset_s is not None:
-        zone = timezone(timedelta(seconds=record.utc_offset_s))
-    try:
-        return (_EPOCH + timedelta(microseconds=record.wall_us)).astimezone(zone or UTC)
-    except (OverflowError, ValueError):
-        return None
+    return wall_time(record, zone or UTC)
 
 
 def rfc3339(record: Record | None, zone: tzinfo | None = None) -> str | None:

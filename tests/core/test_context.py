@@ -18,45 +18,58 @@ from xidwatch.core.record import Record
             "driver_load", None, {"version": "550.144.03", "flavour": "proprietary"},
         ),
         ("nvidia-nvlink: Unregistered Nvlink Core, major device number 507", "driver_unload", None, {}),
-        ("NVRM: GPU at PCI:0000:3b:00: GPU-1b2c3d4e-0000-1111-2222-3333", "gpu_identity", "0000:3b:00.0", {"uuid": "GPU-1b2c3d4e-0000-1111-2222-3333"}),
-        ("NVRM: GPU at 0000:03:00: GPU-1b2c3d4e-0000-1111-2222-3333", "gpu_identity", "0000:03:00.0", {"uuid": "GPU-1b2c3d4e-0000-1111-2222-3333"}),
+        ("NVRM: GPU at PCI:0000:3b:00: "
+         "GPU-1b2c3d4e-0000-1111-2222-3333", "gpu_identity", "0000:3b:00.0", {"uuid": "GPU-1b2c3d4e-0000-1111-2222-3333"}),
+        ("NVRM: GPU at 0000:03:00: "
+         "GPU-1b2c3d4e-0000-1111-2222-3333", "gpu_identity", "0000:03:00.0", {"uuid": "GPU-1b2c3d4e-0000-1111-2222-3333"}),
         ("NVRM: GPU Board Serial Number: 1650123000001", "gpu_identity", None, {"serial": "1650123000001"}),
         ("Linux version 6.8.0-60-generic (buildd@x) (gcc 13) #63-Ubuntu SMP", "boot", None, {"kernel": "6.8.0-60-generic"}),
         ("Kernel panic - not syncing: softlockup: hung tasks", "panic", None, {"reason": "softlockup: hung tasks"}),
-        ("pcieport 0000:16:01.0: pciehp: Slot(5): Link Down", "pcie_hotplug", "0000:16:01.0", {"slot": "5", "state": "Link Down"}),
-        ("pcieport 0000:16:01.0: pciehp: Slot(5-1): Card not present", "pcie_hotplug", "0000:16:01.0", {"slot": "5-1", "state": "Card not present"}),
+        ("pcieport 0000:16:01.0: pciehp: Slot(5): Link "
+         "Down", "pcie_hotplug", "0000:16:01.0", {"slot": "5", "state": "Link Down"}),
+        ("pcieport 0000:16:01.0: pciehp: Slot(5-1): Card not "
+         "present", "pcie_hotplug", "0000:16:01.0", {"slot": "5-1", "state": "Card not present"}),
         (
             "nvidia 0000:3b:00.0: Unable to change power state from D3cold to D0, device inaccessible",
             "pcie_hotplug", "0000:3b:00.0", {"state": "Unable to change power state from D3cold to D0,"},
         ),
-        ("vfio-pci 0000:3b:00.0: not ready 1023ms after bus reset; waiting", "pcie_hotplug", "0000:3b:00.0", {"state": "not ready 1023ms after bus reset; waiting"}),
+        ("vfio-pci 0000:3b:00.0: not ready 1023ms after bus reset; "
+         "waiting", "pcie_hotplug", "0000:3b:00.0", {"state": "not ready 1023ms after bus reset; waiting"}),
         (
             "pcieport 0000:16:01.0: DPC: containment event, status:0x1f01: unmasked uncorrectable error detected",
             "pcie_dpc", "0000:16:01.0", {"reason": "containment event, status:0x1f01: unmasked uncorrectable error detected"},
         ),
         ("mlx5_core 0000:53:00.0 enp83s0f0np0: Link down", "link_down", "0000:53:00.0", {"interface": "enp83s0f0np0"}),
         ("mlx5_core 0000:53:00.0 mlx5_3: Port: 1 Link DOWN", "link_down", "0000:53:00.0", {"interface": "mlx5_3"}),
-        ("bond0: (slave enp83s0f0np0): link status definitely down, disabling slave", "link_down", None, {"interface": "enp83s0f0np0"}),
-        ("bonding: bond0: link status definitely down for interface eth1, disabling it", "link_down", None, {"interface": "eth1"}),
+        ("bond0: (slave enp83s0f0np0): link status definitely down, disabling "
+         "slave", "link_down", None, {"interface": "enp83s0f0np0"}),
+        ("bonding: bond0: link status definitely down for interface eth1, disabling "
+         "it", "link_down", None, {"interface": "eth1"}),
         ("ixgbe 0000:05:00.0 eth2: NIC Link is Down", "link_down", "0000:05:00.0", {"interface": "eth2"}),
         ("bnxt_en 0000:41:00.0 eno1: NIC Link is Down", "link_down", "0000:41:00.0", {"interface": "eno1"}),
-        ("igb 0000:05:00.0: eth2: igb: eth2 NIC Link is Up 1000 Mbps", "link_up", None, {"interface": "igb"}),
+        ("igb 0000:05:00.0: eth2: igb: eth2 NIC Link is Up 1000 Mbps", "link_up", None, {"interface": "eth2"}),
         ("mlx5_core 0000:53:00.0 mlx5_3: Port: 1 Link ACTIVE", "link_up", "0000:53:00.0", {"interface": "mlx5_3"}),
         (
-            "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0x7f000 [fault reason 0x06] PTE Read access is not set",
+            "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0x7f000 [fault reason 0x06] PTE Read access "
+            "is not set",
             "iommu_fault", "0000:3b:00.0", {},
         ),
-        ("nvidia 0000:3b:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0011 address=0x0 flags=0x0000]", "iommu_fault", None, {"event": "IO_PAGE_FAULT"}),
-        ("AMD-Vi: Event logged [IO_PAGE_FAULT device=3b:00.0 domain=0x0011 address=0x0]", "iommu_fault", "0000:3b:00.0", {"event": "IO_PAGE_FAULT"}),
+        ("nvidia 0000:3b:00.0: AMD-Vi: Event logged [IO_PAGE_FAULT domain=0x0011 address=0x0 "
+         "flags=0x0000]", "iommu_fault", "0000:3b:00.0", {"event": "IO_PAGE_FAULT"}),
+        ("AMD-Vi: Event logged [IO_PAGE_FAULT device=3b:00.0 domain=0x0011 "
+         "address=0x0]", "iommu_fault", "0000:3b:00.0", {"event": "IO_PAGE_FAULT"}),
         ("arm-smmu-v3 arm-smmu-v3.0.auto: event 0x10 received:", "iommu_fault", None, {"event": "event 0x10 received"}),
-        ("nvme nvme0: I/O 12 QID 0 timeout, completion polled", "storage_error", None, {"device": "nvme0", "state": "I/O 12 QID 0 timeout"}),
+        ("nvme nvme0: I/O 12 QID 0 timeout, completion "
+         "polled", "storage_error", None, {"device": "nvme0", "state": "I/O 12 QID 0 timeout"}),
         ("blk_update_request: I/O error, dev sda, sector 123", "storage_error", None, {"device": "sda"}),
         ("Buffer I/O error on dev dm-0, logical block 1, lost async page write", "storage_error", None, {"device": "dm-0"}),
         ("EXT4-fs error (device nvme0n1p2): ext4_find_entry:1531", "storage_error", None, {"device": "nvme0n1p2"}),
-        ("nfs: server 10.0.0.27 not responding, still trying", "storage_error", None, {"device": "10.0.0.27", "state": "not responding"}),
+        ("nfs: server 10.0.0.27 not responding, still "
+         "trying", "storage_error", None, {"device": "10.0.0.27", "state": "not responding"}),
         ("LustreError: 11-0: scratch-OST0001: operation failed", "storage_error", None, {}),
         (
-            "pt_main_thread[2536443]: segfault at 7f797fe00000 ip 00007f7c sp 00007f7c error 4 in libnccl.so.2[7f7c7ac00000+d3d3000]",
+            "pt_main_thread[2536443]: segfault at 7f797fe00000 ip 00007f7c sp 00007f7c error 4 in "
+            "libnccl.so.2[7f7c7ac00000+d3d3000]",
             "segfault", None, {"process": "pt_main_thread", "pid": "2536443", "library": "libnccl.so.2"},
         ),
         ("BUG: workqueue lockup - pool cpus=0 flags=0x4 nice=0 stuck for 197s!", "workqueue_lockup", None, {"stuck_s": "197"}),
@@ -66,7 +79,8 @@ from xidwatch.core.record import Record
         (
             "   1 | 11/30/2026 | 02:13:05 | Power Unit #0x77 | Power off/down | Asserted",
             "sel", None,
-            {"date": "11/30/2026", "clock": "02:13:05", "sensor": "Power Unit #0x77", "state": "Power off/down", "direction": "Asserted"},
+            {"date": "11/30/2026", "clock": "02:13:05", "sensor": "Power Unit "
+                "#0x77", "state": "Power off/down", "direction": "Asserted"},
         ),
     ],
 )  # fmt: skip

@@ -208,7 +208,10 @@ def test_head_lost() -> None:
 
 def test_repeats_and_suppression() -> None:
     """Each report of a task is an event, and the notice that further ones are suppressed makes the count a minimum."""
-    text = f"{HEAD.format('a:1')}\n{HEAD.format('a:1').replace('122', '245')}\nFuture hung task reports are suppressed, see sysctl x"
+    text = (
+        f"{HEAD.format('a:1')}\n{HEAD.format('a:1').replace('122', '245')}\nFuture hung task reports are suppressed, "
+        f"see sysctl x"
+    )
     assert [False, True] == [event.count_is_minimum for event in read_events(text)]
 
 

@@ -52,7 +52,7 @@ def test_live_journal_proves_the_kernel() -> None:
 
 
 def test_injected_line_gets_its_tag_back() -> None:
-    """journald moves the first word of a line written into /dev/kmsg to the identifier; it is put back and not believed."""
+    """The journal moves the first word of a line written into /dev/kmsg to the identifier; it is put back and not believed."""
     record = read(SYSLOG_FACILITY="1", SYSLOG_IDENTIFIER="NVRM", MESSAGE="Xid (PCI:0000:3b:00): 79, x")
     assert ("NVRM: Xid (PCI:0000:3b:00): 79, x", "no") == (record.text, record.trusted)
 

@@ -74,7 +74,8 @@ def test_bare_hard_lockup_warning() -> None:
         ("INFO: rcu_sched self-detected stall on CPU\n\t1-...: (65000 ticks this GP) idle=395/1/0 softirq=1/2 fqs=16248", (1,)),
         ("rcu: INFO: rcu_preempt self-detected stall on CPU\nrcu: \t18-....: (14999 ticks this GP) idle=1 fqs=7123", (18,)),
         (
-            "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:\nrcu: \t9-...!: (0 ticks this GP)\nrcu: \t11-...0: (1 GPs behind)",
+            "rcu: INFO: rcu_sched detected stalls on CPUs/tasks:\nrcu: \t9-...!: (0 ticks this GP)\nrcu: \t11-...0: (1 "
+            "GPs behind)",
             (9, 11),
         ),
         (
@@ -91,7 +92,10 @@ def test_rcu_stall(text: str, cpus: tuple[int, ...]) -> None:
 
 def test_one_stall_seen_twice() -> None:
     """Two CPUs that notice a stall at once, before either named it, tell of one event."""
-    text = "INFO: rcu_sched self-detected stall on CPU\nINFO: rcu_sched detected stalls on CPUs/tasks:\n\t1-...: (65000 ticks this GP)"
+    text = (
+        "INFO: rcu_sched self-detected stall on CPU\nINFO: rcu_sched detected stalls on CPUs/tasks:\n\t1-...: (65000 "
+        "ticks this GP)"
+    )
     (event,) = read_events(text)
     assert isinstance(event.detail, LockupDetail)
     assert (2, (1,)) == (event.lines, event.detail.cpus)

@@ -6,7 +6,10 @@ from tests.core.reading import read, read_events
 from xidwatch.core.event import OomDetail
 from xidwatch.core.record import Record
 
-SUMMARY = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/,task=python3,pid=2201,uid=0"
+SUMMARY = (
+    "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_allowed=0,global_oom,task_memcg=/,"
+    "task=python3,pid=2201,uid=0"
+)
 
 
 @pytest.mark.parametrize(
@@ -14,10 +17,12 @@ SUMMARY = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),cpuset=/,mems_all
     [
         (SUMMARY, "python3", 2201, False),
         (
-            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c,mems_allowed=0-1,oom_memcg=/k,task_memcg=/k/x,task=a,b,pid=7,uid=0",
+            "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c,mems_allowed=0-1,oom_memcg=/k,"
+            "task_memcg=/k/x,task=a,b,pid=7,uid=0",
             "a,b", 7, True,
         ),
-        ("Memory cgroup out of memory: Killed process 2201 (python3) total-vm:36kB, anon-rss:3kB, UID:0 pgtables:6kB", "python3", 2201, True),
+        ("Memory cgroup out of memory: Killed process 2201 (python3) total-vm:36kB, anon-rss:3kB, UID:0 "
+         "pgtables:6kB", "python3", 2201, True),
         ("Out of memory: Killed process 2201 (StreamTrans #72) total-vm:36kB, anon-rss:3kB", "StreamTrans #72", 2201, False),
         ("Out of memory: Killed process 12 ((sd-pam)) total-vm:36kB", "(sd-pam)", 12, False),
         ("Out of memory: Killed process 274557 (rsyslogd)", "rsyslogd", 274557, False),
@@ -59,7 +64,10 @@ def test_no_kill(line: str) -> None:
 
 def test_one_kill_in_three_lines() -> None:
     """Summary, `Killed process` and the reaper's line are one kill."""
-    text = f"{SUMMARY}\nOut of memory: Killed process 2201 (python3) total-vm:9kB, anon-rss:4kB\noom_reaper: reaped process 2201 (python3), now"
+    text = (
+        f"{SUMMARY}\nOut of memory: Killed process 2201 (python3) total-vm:9kB, anon-rss:4kB\noom_reaper: reaped "
+        f"process 2201 (python3), now"
+    )
     (event,) = read_events(text)
     assert isinstance(event.detail, OomDetail)
     assert (4096, "CONSTRAINT_NONE", 3) == (event.detail.anon_rss_bytes, event.detail.constraint, event.last_record.seq)
@@ -67,7 +75,10 @@ def test_one_kill_in_three_lines() -> None:
 
 def test_child_killed_instead() -> None:
     """`or sacrifice child`: the process that the next line names is the one that died."""
-    text = "Out of memory: Kill process 456 (make) score 50 or sacrifice child\nKilled process 460 (cc1) total-vm:9kB, anon-rss:4kB"
+    text = (
+        "Out of memory: Kill process 456 (make) score 50 or sacrifice child\nKilled process 460 (cc1) total-vm:9kB, "
+        "anon-rss:4kB"
+    )
     (event,) = read_events(text)
     assert ("cc1", 460) == (event.process, event.pid)
 

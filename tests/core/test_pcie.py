@@ -123,8 +123,10 @@ nvidia 0000:3b:00.0: aer_layer=Data Link Layer, aer_agent=Receiver ID
             "[Hardware Error]: CPU:2 (17:31:0) MC15_STATUS[Over|CE|MiscV|-]: 0xdc2040000000011b\n[Hardware Error]: IPID: 0x0",
             2, 15, True,
         ),
-        ("Hardware event. This is not a software error.\nMCE 0\nCPU 4 BANK 8 TSC 1\nSTATUS 8c00004f000800c2 MCGSTATUS 0", 4, 8, True),
-        ("{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4\n{1}[Hardware Error]: event severity: fatal", None, None, False),
+        ("Hardware event. This is not a software error.\nMCE 0\nCPU 4 BANK 8 TSC 1\nSTATUS 8c00004f000800c2 MCGSTATUS "
+         "0", 4, 8, True),
+        ("{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 4\n{1}[Hardware Error]: event "
+         "severity: fatal", None, None, False),
     ],
 )  # fmt: skip
 def test_machine_check(text: str, cpu: int | None, bank: int | None, corrected: bool | None) -> None:  # noqa: FBT001 a row

@@ -20,32 +20,39 @@ def told(event: Event) -> UserspaceDetail:
     ("text", "sizes"),
     [
         (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of 31.00 GiB of which "
-            "12.00 MiB is free. Including non-PyTorch memory, this process has 18.00 GiB memory in use. Of the allocated memory 9.00 GiB "
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.50 GiB. GPU 0 has a total capacity of "
+            "31.00 GiB of which "
+            "12.00 MiB is free. Including non-PyTorch memory, this process has 18.00 GiB memory in use. Of the "
+            "allocated memory 9.00 GiB "
             "is allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated.",
             (2.5 * GIB, 31 * GIB, 12 * MIB, 9 * GIB, GIB, None),
         ),
         (
-            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 496.00 MiB. GPU 0 has a total capacty of 14.75 GiB of "
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 496.00 MiB. GPU 0 has a total capacty "
+            "of 14.75 GiB of "
             "which 512 bytes is free. Of the allocated memory 984.50 MiB is allocated by PyTorch",
             (496 * MIB, 14.75 * GIB, 512, 984.5 * MIB, None, None),
         ),
         (
-            "RuntimeError:CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 5.75 GiB total capacity; 4.50 GiB already allocated; "
+            "RuntimeError:CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 5.75 GiB total capacity; 4.50 GiB "
+            "already allocated; "
             "6.50 MiB free; 4.75 GiB reserved in total by PyTorch",
             (20 * MIB, 5.75 * GIB, 6.5 * MIB, 4.5 * GIB, None, 4.75 * GIB),
         ),
         (
-            "Tried to allocate 8.00 GiB (GPU 0; 10.75 GiB total capacity; 643.50 MiB already allocated; 8.25 GiB free; 32.50 MiB cached)",
+            "Tried to allocate 8.00 GiB (GPU 0; 10.75 GiB total capacity; 643.50 MiB already allocated; 8.25 GiB free; "
+            "32.50 MiB cached)",
             (8 * GIB, 10.75 * GIB, 8.25 * GIB, 643.5 * MIB, None, 32.5 * MIB),
         ),
         (
-            "RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB (GPU 3; 79.25 GiB total capacity; 68.25 GiB already allocated; "
+            "RuntimeError: CUDA out of memory. Tried to allocate 2.50 GiB (GPU 3; 79.25 GiB total capacity; 68.25 GiB "
+            "already allocated; "
             "1.25 GiB free; 9.75 GiB reserved in cache)",
             (2.5 * GIB, 79.25 * GIB, 1.25 * GIB, 68.25 * GIB, None, 9.75 * GIB),
         ),
         (
-            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 TiB. GPU 1 has a total capacity of 2.00 TiB of which "
+            "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 1.00 TiB. GPU 1 has a total capacity of "
+            "2.00 TiB of which "
             "1.00 KiB is free.",
             (1024 * GIB, 2048 * GIB, 1024, None, None, None),
         ),
@@ -80,7 +87,10 @@ def test_torch_out_of_memory(text: str, sizes: tuple[float | None, ...]) -> None
 )
 def test_whose_memory(holders: str, pid: int | None) -> None:
     """The only `Process N` is the one that failed; beside `this process`, or one of several, it is another."""
-    text = f"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 2.00 GiB of which 0 bytes is free. {holders}"
+    text = (
+        f"CUDA out of memory. Tried to allocate 1.00 GiB. GPU 0 has a total capacity of 2.00 GiB of which 0 bytes is "
+        f"free. {holders}"
+    )
     (event,) = read_events(text, PROGRAM)
     assert pid == event.pid
 
@@ -91,7 +101,10 @@ def test_two_failures() -> None:
     assert 2 == len(read_events(f"{line}\n{line}", PROGRAM))
 
 
-CALL = "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600060 milliseconds before timing out."
+CALL = (
+    "WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600060 milliseconds "
+    "before timing out."
+)
 LINE = (
     f"[rank4]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 4] Watchdog caught collective operation timeout: {CALL}"
 )
@@ -103,7 +116,8 @@ LINE = (
         (LINE, ("ALLREDUCE", 1580, 4, 600000, 600060)),
         (
             "[rank0]:[E810 15:46:05.7 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout:\n"
-            "WorkNCCL(SeqNum=5, OpType=_ALLGATHER_BASE, NumelIn=5, NumelOut=5, Timeout(ms)=600000)\nran for 600072 milliseconds before timing out.",
+            "WorkNCCL(SeqNum=5, OpType=_ALLGATHER_BASE, NumelIn=5, NumelOut=5, Timeout(ms)=600000)\nran for 600072 "
+            "milliseconds before timing out.",
             ("_ALLGATHER_BASE", 5, 0, 600000, 600072),
         ),
         (
@@ -112,8 +126,10 @@ LINE = (
             ("BROADCAST", None, 7, 1800000, 1802710),
         ),
         (
-            "  what():  [PG 3 Rank 5] Process group watchdog thread terminated with exception: [Rank 5] Watchdog caught collective "
-            "operation timeout: WorkNCCL(SeqNum=9141, OpType=SEND, Timeout(ms)=600000) ran for 600020 milliseconds before timing out.",
+            "  what():  [PG 3 Rank 5] Process group watchdog thread terminated with exception: [Rank 5] Watchdog "
+            "caught collective "
+            "operation timeout: WorkNCCL(SeqNum=9141, OpType=SEND, Timeout(ms)=600000) ran for 600020 milliseconds "
+            "before timing out.",
             ("SEND", 9141, 5, 600000, 600020),
         ),
     ],
@@ -127,13 +143,14 @@ def test_nccl_timeout(text: str, fields: tuple[object, ...]) -> None:
 
 def test_nccl_timeout_once_a_rank() -> None:
     """What follows a watchdog line, and the exception that repeats it, is the same event; another rank's is another."""
-    text = f"""
-{LINE}
-{LINE.replace("rank4", "rank0").replace("Rank 4", "Rank 0")}
-[rank4]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:1664] [PG 1 Rank 4] Exception (either an error or timeout) detected by watchdog at work: 1580
-  what():  [PG 1 Rank 4] Process group watchdog thread terminated with exception: [Rank 4] Watchdog caught collective operation timeout: {CALL}
-"""
-    assert [4, 0] == [told(event).rank for event in read_events(text, PROGRAM)]
+    ends = "[PG 1 Rank 4] Process group watchdog thread terminated with exception: [Rank 4] Watchdog caught"
+    lines = (
+        LINE,
+        LINE.replace("rank4", "rank0").replace("Rank 4", "Rank 0"),
+        "[rank4]:[E321 02:07:08.4 ProcessGroupNCCL.cpp:1664] [PG 1 Rank 4] Exception (either an error or timeout) detected",
+        f"  what():  {ends} collective operation timeout: {CALL}",
+    )
+    assert [4, 0] == [told(event).rank for event in read_events("\n".join(lines), PROGRAM)]
 
 
 def test_nccl_timeout_again() -> None:
@@ -150,7 +167,8 @@ def test_nccl_timeout_again() -> None:
             "221", "RECOMPUTE", 101,
         ),
         (
-            "WARNING 05-09 00:49:33 scheduler.py:1057 Sequence group cmpl-0 is preempted by PreemptionMode.SWAP mode because there is "
+            "WARNING 05-09 00:49:33 scheduler.py:1057 Sequence group cmpl-0 is preempted by PreemptionMode.SWAP mode "
+            "because there is "
             "not enough KV cache space. total_cumulative_preemption_cnt=1",
             "cmpl-0", "SWAP", 1,
         ),
@@ -183,7 +201,8 @@ ILLEGAL = "an illegal memory access was encountered"
         (f"n1:7:7 [0] transport.cc:154 NCCL WARN Cuda failure 700 '{ILLEGAL}'", ILLEGAL),
         ("CUDA error: out of memory", "out of memory"),
         (
-            "/pytorch/aten/Indexing.cu:1231: indexSelectSmallIndex: block: [31,0,0], thread: [29,0,0] Assertion `a < b` failed.",
+            "/pytorch/aten/Indexing.cu:1231: indexSelectSmallIndex: block: [31,0,0], thread: [29,0,0] Assertion `a < b` "
+            "failed.",
             "device-side assert",
         ),
     ],
@@ -202,7 +221,8 @@ def test_cuda_error(line: str, what: str) -> None:
         "Search for `cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html",
         "/home/user1/ggml-cuda.cu:110: CUDA error",
         '    raise RuntimeError(f"CUDA error: {text}")',
-        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.",
+        "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the "
+        "root cause.",
     ],
 )
 def test_no_cuda_error(line: str) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from tests.sources.test_logfile import inputs
 from xidwatch.core.record import Record
 from xidwatch.sources.bugreport import Deduplicator, Sections, is_bug_report
-from tests.sources.test_logfile import inputs
 
 RULE = "____________________________________________"
 REPORT = f"""{RULE}

@@ -75,7 +75,7 @@ def _decode_detail(name: str, inside: dict[str, Any]) -> Detail:
     values = {key: _tupled(value) for key, value in inside.items()}
     if "received_from" in values:
         values["received_from"] = _pci(values["received_from"])
-    return cast("Detail", _DETAILS[name](**values))
+    return _DETAILS[name](**values)
 
 
 def _tupled(value: Any) -> Any:

@@ -10,7 +10,7 @@ from xidwatch.core.pci import parse_pci
 from xidwatch.core.record import Record
 
 _PCI = r"(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-_NIC = rf"(?:{_PCI}:? )?(?P<interface>[\w.-]+)"
+_NIC = rf"(?:{_PCI}:? )?(?P<interface>[\w.-]{{1,32}})"
 
 
 class _Wording(NamedTuple):
@@ -59,31 +59,33 @@ _WORDINGS: tuple[_Wording, ...] = (
     _wording("link_down", "Link DOWN", rf"{_NIC}: Port: \d+ Link DOWN"),
     _wording("link_down", "link status definitely down", r"\(slave (?P<interface>\S+)\): link status definitely down"),
     _wording("link_down", "link status definitely down", r"link status definitely down for interface (?P<interface>[^\s,]+)"),
+    _wording("link_down", "NIC Link is Down", rf"{_NIC}:? NIC Link is Down"),
     _wording(
         "link_down",
         "ink down|ink Down|ink is down|ink is Down|ink is DOWN",
-        rf"{_NIC}: (?:NIC )?(?:Ethernet )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
+        rf"{_NIC}: (?:Ethernet )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
     ),
     _wording("link_up", "Link ACTIVE", rf"{_NIC}: Port: \d+ Link ACTIVE"),
     _wording("link_up", "link status definitely up", r"\(slave (?P<interface>\S+)\): link status definitely up"),
     _wording("link_up", "link status definitely up", r"link status definitely up for interface (?P<interface>[^\s,]+)"),
+    _wording("link_up", "NIC Link is Up", rf"{_NIC}:? NIC Link is Up"),
     _wording(
         "link_up",
         "ink up|ink Up|ink is up|ink is Up|ink is UP",
-        rf"{_NIC}: (?:NIC )?(?:Ethernet )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b",
+        rf"{_NIC}: (?:Ethernet )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b",
     ),
     _wording(
         "iommu_fault",  # drivers/iommu/intel/dmar.c
         "DMAR:",
         r"DMAR: \[(?:DMA|INTR-REMAP)[^\n]*?\b[Rr]equest device \[(?P<pci>[0-9a-f:.]+)\]",
     ),
+    _wording("iommu_fault", "AMD-Vi: Event logged", rf"{_PCI}: AMD-Vi: Event logged \[(?P<event>\w+)"),
     _wording(
         "iommu_fault",  # drivers/iommu/amd/iommu.c
         "AMD-Vi: ",
         r"AMD-Vi: Event logged \[(?P<event>IO_PAGE_FAULT|INVALID_DEVICE_REQUEST|ILLEGAL_DEV_TABLE_ENTRY) "
         r"(?:[^\]\n]*?device=(?P<pci>[0-9a-f:.]+))?",
     ),
-    _wording("iommu_fault", "AMD-Vi: Event logged", rf"{_PCI}: AMD-Vi: Event logged \[(?P<event>\w+)"),
     _wording(
         "iommu_fault",
         "arm-smmu",
@@ -113,20 +115,20 @@ _WORDINGS: tuple[_Wording, ...] = (
     _wording(
         "segfault",  # arch/x86/mm/fault.c
         "segfault at ",
-        r"(?P<process>[^\n\[]+)\[(?P<pid>\d+)\]: segfault at [0-9a-f]+ ip [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
+        r"(?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\]: segfault at [0-9a-f]+ ip [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
     ),
     _wording(
         "segfault",  # arch/x86/kernel/traps.c
         "traps: ",
-        r"traps: (?P<process>[^\n\[]+)\[(?P<pid>\d+)\] [^\n]*? ip:[0-9a-f]+ [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
+        r"traps: (?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\] [^\n]*? ip:[0-9a-f]+ [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
     ),
     _wording("workqueue_lockup", "workqueue lockup", r"BUG: workqueue lockup - pool [^\n]*? stuck for (?P<stuck_s>\d+)s"),
     _wording("oom_invoked", "invoked oom-killer", r"^\s*(?P<process>.+?) invoked oom-killer:"),
-    _wording("suppressed", "callbacks suppressed", r"(?P<function>[\w.]+): (?P<count>\d+) callbacks suppressed"),
+    _wording("suppressed", "callbacks suppressed", r"(?P<function>[\w.]{1,64}): (?P<count>\d{1,12}) callbacks suppressed"),
     _wording("suppressed", "kernel messages", r"Missed (?P<count>\d+) kernel messages"),
     _wording("suppressed", "printing 1 of every", r"\(printing 1 of every (?P<one_of>\d+)\)"),
     _wording("suppressed", "/dev/kmsg buffer overrun", r"/dev/kmsg buffer overrun"),
-    _wording("suppressed", "printk messages dropped", r"(?P<count>\d+) printk messages dropped"),
+    _wording("suppressed", "printk messages dropped", r"(?P<count>\d{1,12}) printk messages dropped"),
     _wording("suppressed", "Suppressed ", r"Suppressed (?P<count>\d+) messages"),
     _wording("suppressed", "reports are suppressed", r"hung task reports are suppressed"),
     _wording(

@@ -34,7 +34,7 @@ _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _BRIDGES = ("pcieport", "nvidia", "pci", "vfio-pci", None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Fold:
     """One distinct event of a case with its repeats."""
 
@@ -55,7 +55,7 @@ class Wish:
     cleared: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Case:
     """An incident in the making.
 
@@ -112,6 +112,7 @@ class Correlator:
         self._recent: dict[str, list[Case]] = {}
         self._stream_host: dict[int, str] = {}
         self._order = 0
+        self._ended: list[Case] = []
         self._loose_by_key: dict[tuple[object, ...], Fold] = {}
 
     def feed(self, finding: Finding, run: Run) -> Case | None:
@@ -164,7 +165,24 @@ class Correlator:
                 continue
             gap = gap_s(case.last.record, now)
             if gap is not None and gap >= GPU_SILENCE_S:
-                case.state, case.end_reason, case.end = "resolved", "quiet", case.last
+                self.end(case, "quiet", case.last)
+
+    def end(self, case: Case, reason: EndReason, by: Event | Context | None = None, state: State = "resolved") -> None:
+        """End a case. `by` is the line that ended it; what it asked for counts as done unless silence ended it."""
+        if reason != "quiet":
+            for wish in case.wishes.values():
+                wish.cleared = True
+        case.state, case.end_reason, case.end = state, reason, by
+        self._ended.append(case)
+
+    def take_ended(self) -> list[Case]:
+        """Cases that ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
+
+    def forget(self, case: Case) -> None:
+        """Drop an ended case; nothing joins it any more."""
+        self.cases.remove(case)
 
     # joining
 
@@ -338,7 +356,7 @@ class Correlator:
             if wish.finding.event.pci in (event.pci, None) and not wish.finding.rule.persistent:
                 wish.cleared = True
         if case.needs() == 0 and not case.has("persistent"):
-            case.state, case.end_reason, case.end = "resolved", "recovered_154", event
+            self.end(case, "recovered_154", event)
 
     def _index(self, host: str, case: Case, finding: Finding) -> None:
         event = finding.event
@@ -399,20 +417,15 @@ class Correlator:
                 continue
             if reason == "boot" and _later(case.last, context):
                 continue
-            for wish in case.wishes.values():
-                wish.cleared = True
             doubtful = case.has("lost") or any(RUNGS.index(w.finding.rule.recovery) > ladder for w in case.wishes.values())
-            case.state = "awaiting_verification" if doubtful else "resolved"
-            case.end_reason, case.end = reason, context
+            self.end(case, reason, context, "awaiting_verification" if doubtful else "resolved")
 
     def _end_slot(self, host: str, pci: PciAddress, context: Context) -> None:
         """Another UUID in the slot ends what the old card had, and inherits nothing."""
         for case in self.cases:
             slots = {fold.finding.event.pci for fold in case.folds.values() if fold.finding.event.pci is not None}
             if case.host == host and case.state != "resolved" and slots == {pci}:
-                for wish in case.wishes.values():
-                    wish.cleared = True
-                case.state, case.end_reason, case.end = "resolved", "gpu_replaced", context
+                self.end(case, "gpu_replaced", context)
 
     def _keep_loose(self, finding: Finding, run: Run) -> None:
         key = (self.host_of(finding.event.record), *fold_key(finding.event))

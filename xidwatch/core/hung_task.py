@@ -25,15 +25,16 @@ _BLOCK_GAP_S = 20.0
 """A serial console prints a long stack in a few seconds; what comes later is another report's."""
 
 _HEAD = re.compile(
-    r"INFO: task (?P<name>.*):(?P<pid>\d+) blocked (?P<io>in I/O wait )?for more than(?:\s+(?P<s>\d+) seconds)?", re.DOTALL
+    r"INFO: task (?P<name>.{0,120}):(?P<pid>\d+) blocked (?P<io>in I/O wait )?for more than(?:\s+(?P<s>\d+) seconds)?",
+    re.DOTALL,
 )
 _HALF_HEAD = re.compile(r":(?P<pid>\d+) blocked (?P<io>in I/O wait )?for more than (?P<s>\d+) seconds\.$")
 _BLOCKER = re.compile(
-    r"INFO: task (?P<name>.*):(?P<pid>\d+)(?: <\w+>)?(?: is)? blocked on an? (?P<lock>mutex|semaphore|rw-semaphore)\b"
+    r"INFO: task (?P<name>.{0,120}):(?P<pid>\d+)(?: <\w+>)?(?: is)? blocked on an? (?P<lock>mutex|semaphore|rw-semaphore)\b"
 )
-_OWNER = re.compile(r"likely (?:last held|owned) by task (.*):(\d+)")
+_OWNER = re.compile(r"likely (?:last held|owned) by task (.{0,120}):(\d+)")
 _STATE = re.compile(
-    r"task:(?P<name>.*?)\s+state:(?P<state>\w)(?:\s+running task)?(?:\s+stack:\s*\d+\s+pid:\s*(?P<pid>\d+))?", re.DOTALL
+    r"task:(?P<name>.{0,120}?)\s+state:(?P<state>\w)(?:\s+running task)?(?:\s+stack:\s*\d+\s+pid:\s*(?P<pid>\d+))?", re.DOTALL
 )
 _HALF_STATE = re.compile(r"\sstate:\w\s+stack:\s*\d+\s+pid:\s*(\d+)")
 _PARENT = re.compile(r"\bppid:\s*(\d+)")

@@ -32,17 +32,23 @@ class _Judged:
     recurrence: Recurrence | None = None
 
 
-def judge(cases: Sequence[Case], rules: RuleTable, zone: tzinfo = timezone.utc) -> tuple[Incident, ...]:
-    """Every case as an incident, worst first, then oldest first; `zone` is for the times in the sentences."""
+def judge(
+    cases: Sequence[Case], rules: RuleTable, zone: tzinfo = timezone.utc, only: Sequence[Case] | None = None
+) -> tuple[Incident, ...]:
+    """Every case as an incident, worst and most demanding first, then oldest first; `zone` is for the times in the sentences.
+
+    `only` limits what is judged to some of the cases; the others still count for recurrence and patterns.
+    """
     judged = [_Judged(case, *_root(case)) for case in sorted(cases, key=lambda case: case.order)]
     _recurrences(judged)
     for pattern in rules.patterns:
         _apply_pattern(pattern, judged)
-    incidents = [_incident(item, judged, rules) for item in judged]
+    incidents = [_incident(item, judged, rules) for item in judged if only is None or item.case in only]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
-    ranked = sorted(incidents, key=lambda one: (-SEVERITIES.index(one.severity), order[one.state]))
-    return tuple(ranked)
+    return tuple(
+        sorted(incidents, key=lambda one: (-SEVERITIES.index(one.severity), order[one.state], -RUNGS.index(one.recovery.rung)))
+    )
 
 
 def selected(rule: Rule, selector: str) -> bool:
@@ -199,7 +205,7 @@ def _incident(item: _Judged, all_judged: list[_Judged], rules: RuleTable) -> Inc
         end_reason=case.end_reason,
         end=case.end,
         fault_class=root_rule.fault_class,
-        origin=next((p.origin for p in reversed(item.patterns) if p.origin), None) or root_rule.origin,
+        origin=next((pattern.origin for pattern in reversed(item.patterns) if pattern.origin), root_rule.origin),
         severity=severity,
         confidence=_confidence(item),
         scope=_scope(case, root_rule, decider.rule if decider else None),
@@ -226,8 +232,7 @@ def incident_id(case: Case) -> str:
 
 
 def _gpu_folds(case: Case) -> list[Fold]:
-    gpu_kinds = ("xid", "nvrm", "sxid")
-    return [fold for fold in case.folds.values() if fold.finding.event.kind in gpu_kinds and fold.finding.event.pci is not None]
+    return [fold for fold in case.folds.values() if fold.finding.event.kind in ("xid", "nvrm") and fold.finding.event.pci is not None]
 
 
 def _members(item: _Judged) -> tuple[Member, ...]:

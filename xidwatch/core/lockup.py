@@ -25,7 +25,8 @@ _LONGEST_BLOCK = 200
 _BLOCK_GAP_S = 20.0
 
 _SOFT = re.compile(
-    r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#(?P<cpus>\d+) stuck for (?P<s>\d+)s!(?: \[(?P<name>.*):(?P<pid>\d+)\])?"
+    r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#(?P<cpus>\d+) stuck for (?P<s>\d+)s!"
+    r"(?: \[(?P<name>.{0,120}):(?P<pid>\d+)\])?"
     r"|BUG: soft lockup detected on CPU#(?P<old>\d+)"  # 2.6.18
 )
 _HARD = re.compile(

@@ -17,7 +17,7 @@ _SUMMARY = re.compile(r"oom-kill:constraint=(?P<constraint>\w+),.*,task=(?P<name
 _CGROUP = re.compile(r"\boom_memcg=([^,\s]+)|\btask_memcg=([^,\s]+)")
 _KILL = re.compile(
     r"(?P<why>(?P<memcg>[Mm]emory cgroup )?[Oo]ut of [Mm]emory[^:\n]*: )?(?P<verb>[Kk]ill(?:ed)?) process (?P<pid>\d+),?"
-    r"(?: UID (?P<uid>\d+),)? \((?P<name>.*?)\)(?P<rest>,? ?(?:total-vm|vsz|score|UID|or )|[.,]?\s*$|, )",
+    r"(?: UID (?P<uid>\d+),)? \((?P<name>.{0,120}?)\)(?P<rest>,? ?(?:total-vm|vsz|score|UID|or )|[.,]?\s*$|, )",
     re.DOTALL,
 )
 _ANON = re.compile(r"\banon-rss:(\d+)kB")

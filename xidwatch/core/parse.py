@@ -76,8 +76,9 @@ class Parser:
         for item in self._open:
             item.left -= 1
             spent = spent or item.left <= 0
-            if found is None and (found := item.family.extend(item.event, record)) is not None:
-                item.event = found
+            richer: Event | None = item.family.extend(item.event, record) if found is None else None
+            if richer is not None:
+                found = item.event = richer
         if spent:
             self._open = deque((item for item in self._open if item.left > 0), maxlen=_MOST_OPEN)
         return found

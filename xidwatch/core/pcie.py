@@ -21,14 +21,14 @@ _BLOCK_GAP_S = 1.0
 
 _BDF = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
 _BUS_ERROR = re.compile(
-    rf"(?:(?P<driver>[\w-]+) )?(?P<bdf>{_BDF})?:? ?(?:AER: )?PCIe Bus Error: (?:severity=)?"
+    rf"(?:(?P<driver>[\w-]{1, 40}) )?(?P<bdf>{_BDF})?:? ?(?:AER: )?PCIe Bus Error: (?:severity=)?"
     r"(?P<severity>[A-Z]\w+(?: \([\w-]+\))?)(?:, type=(?P<type>[^,(\n]+))?(?:, (?:id=\w+ ?)?\((?P<agent>[^)\n]*)\))?"
 )
 _RECEIVED = re.compile(
     rf"{_BDF}: AER: (?:Multiple )?(?P<severity>Correct(?:ed|able)|Uncorrect(?:ed|able)(?: \([\w-]+\))?) error "
     rf"(?:message )?received(?: from)?:? (?P<bdf>{_BDF})"
 )
-_STATUS = re.compile(rf"(?:(?P<driver>[\w-]+) )?(?P<bdf>{_BDF}): (?:AER: )?aer_status: 0x[0-9a-f]+")
+_STATUS = re.compile(rf"(?:(?P<driver>[\w-]{1, 40}) )?(?P<bdf>{_BDF}): (?:AER: )?aer_status: 0x[0-9a-f]+")
 _LAYER = re.compile(r"aer_layer=([^,]+), aer_agent=(.+)")
 _ERROR_BIT = re.compile(r"\[ ?\d+ ?\] ?([A-Z]\w+)")
 _MORE = re.compile(

@@ -32,7 +32,7 @@ _WRAPPED_MEMORY = 6
 _WRAPPED_CALL = 400
 """Records between a watchdog line and the exception that repeats it: other ranks and their stacks come between."""
 
-_SIZE = r"(\d+(?:\.\d+)?) (bytes|[KMGT]iB)"
+_SIZE = r"(\d{1,15}(?:\.\d{1,6})?) (bytes|[KMGT]iB)"
 _UNIT = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MEMORY = re.compile(
     rf"(?:CUDA|HIP) out of memory\. Tried to allocate|Tried to allocate {_SIZE}\s*(?:\(GPU|\. GPU)"

@@ -49,9 +49,11 @@ def event_name(event: Event) -> str:
 
 
 def wall_time(record: Record, zone: tzinfo) -> datetime | None:
-    """Wall-clock time of a record in a zone; None when it has none or one that no calendar holds."""
+    """Wall-clock time of a record in its own zone, else in the given one; None when it has none or one that no calendar holds."""
     if record.wall_us is None:
         return None
+    if record.utc_offset_s is not None:
+        zone = timezone(timedelta(seconds=record.utc_offset_s))
     try:
         return (_EPOCH + timedelta(microseconds=record.wall_us)).astimezone(zone)
     except (OverflowError, ValueError):

@@ -220,7 +220,7 @@ def _asked(floor: Floor) -> list[tuple[str, str]]:
 
 
 def _table(floor: Floor) -> list[str]:
-    lines = [f"  {'':8}{'regime':16}{'compute':>11}{'memory':>11}{'overhead':>11}{'floor':>11}{'FLOP/byte':>11}"]
+    lines = [f"  {'':8}{'regime':15}{'compute':>11}{'memory':>11}{'overhead':>11}{'floor':>11}{'FLOP/byte':>11}"]
     lines += [_row("prefill", floor.prefill)] if floor.prefill else []
     return [*lines, _row("decode", floor.decode)]
 
@@ -228,7 +228,7 @@ def _table(floor: Floor) -> list[str]:
 def _row(name: str, step: Step) -> str:
     overhead = time_text(step.overhead_s) if step.overhead_s else "unknown"
     times = f"{time_text(step.compute_s):>11}{time_text(step.memory_s):>11}{overhead:>11}{time_text(step.seconds):>11}"
-    return f"  {name:8}{_SAY[step.regime]:16}{times}{intensity_text(step.intensity):>11}"
+    return f"  {name:8}{_SAY[step.regime]:15}{times}{intensity_text(step.intensity):>11}"
 
 
 def _results(floor: Floor) -> list[tuple[str, str]]:

@@ -57,7 +57,8 @@ def plot_text(floor: Floor, *, width: int = 80, height: int = 15) -> str:
                     grid[below][column] = "┊"
     for mark, _, step in _points(floor):
         row, _ = _cell(frame.upward(step.flop / step.seconds), height)
-        grid[row][_column(frame, step.intensity, columns)] = mark
+        column = _column(frame, step.intensity, columns)
+        grid[row][column - (grid[row][column] == "P")] = mark
     lines = [
         f"{_rate_label(frame, row, height):>{left - 2}} {'┤' if _rate_label(frame, row, height) else '│'}"
         for row in range(height)

@@ -3,8 +3,8 @@
 Each function here may block for as long as the disk does, so the daemon's loop calls none of them.
 
 WAL, so that `xidwatch history` and an operator's note never wait for the daemon nor it for them.
-`synchronous=FULL` and not NORMAL: NORMAL survives kill -9, but a power cut may take the last transactions with it, and a sick GPU
-is often answered by exactly that (a power cycle, or a node that died by itself). The kernel's ring is gone with the boot,
+`synchronous=FULL` and not NORMAL: NORMAL survives kill -9, but a power cut may take the last transactions with it, and a sick
+GPU is often answered by exactly that (a power cycle, or a node that died by itself). The kernel's ring is gone with the boot,
 so what is not on the disk by then is nowhere. The price is one fsync a transaction, at most twenty a second, none in silence.
 
 Deleted pages are used again, so a file at its limit does not grow; `auto_vacuum=INCREMENTAL` lets a file that is bigger than
@@ -98,8 +98,8 @@ def open_file(
 
     Args:
         torn: Why the file is already known to be unusable.
-        thorough: Check every page (a second or so for the largest file). A file of no bytes then counts as torn; otherwise it is
-            what a full disk left of an attempt to begin one.
+        thorough: Check every page (a second or so for the largest file). A file of no bytes then counts as torn; otherwise it
+            is what a full disk left of an attempt to begin one.
 
     Returns:
         The connection, and a sentence for the operator if a file was set aside.
@@ -122,6 +122,7 @@ def open_file(
 
 def _connect(path: Path, *, thorough: bool) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+    connection.text_factory = lossy_text
     try:
         connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")
@@ -130,6 +131,7 @@ def _connect(path: Path, *, thorough: bool) -> sqlite3.Connection:
         connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
         _begin_history(connection)
         examine(connection)
+        load(connection)
         if thorough:
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
@@ -150,6 +152,11 @@ def _begin_history(connection: sqlite3.Connection) -> None:
             for statement in _SCHEMA.split(";"):
                 connection.execute(statement)
             connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+
+
+def lossy_text(stored: bytes) -> str:
+    """Text of a column; bytes that are none (a damaged page) become U+FFFD, so that one bad row does not end a reading."""
+    return stored.decode("utf-8", "replace")
 
 
 def is_torn(error: Exception) -> bool:
@@ -200,10 +207,18 @@ def _set_aside(path: Path, now_us: int) -> Path:
 
 
 def load(connection: sqlite3.Connection) -> Stored:
-    """Totals and positions as the file has them."""
+    """Totals and positions as the file has them.
+
+    Raises:
+        Unusable: a total in it is none.
+        sqlite3.Error: it cannot be read.
+    """
     totals: dict[TotalKey, float] = {}
-    for metric, labels, value in connection.execute("SELECT metric, labels, value FROM totals"):
-        totals[metric, tuple((str(name), str(label)) for name, label in json.loads(labels))] = value
+    try:
+        for metric, labels, value in connection.execute("SELECT metric, labels, value FROM totals"):
+            totals[metric, tuple((str(name), str(label)) for name, label in json.loads(labels))] = float(value)
+    except (ValueError, TypeError) as error:
+        raise Unusable(f"a total in it cannot be read: {error}") from error
     return Stored(totals, dict(connection.execute("SELECT source, position FROM positions")))
 
 
@@ -213,7 +228,9 @@ def latest_identities(connection: sqlite3.Connection, most: int) -> list[str]:
     return [identity for (identity,) in found][::-1]
 
 
-def write(connection: sqlite3.Connection, rows: Iterable[Row], raised: Counter[TotalKey], before: Stored, now_us: int) -> Stored:
+def write(
+    connection: sqlite3.Connection, rows: Iterable[Row], raised: Counter[TotalKey], before: Stored, now_us: int
+) -> Stored:
     """Entries, the totals they raise and the positions behind them, in one transaction.
 
     A total is written as its absolute value: what was `before`, plus what the rows that were really new raise, plus `raised`.
@@ -257,13 +274,17 @@ def put(connection: sqlite3.Connection, what: Stored) -> None:
 
 
 def notes_after(connection: sqlite3.Connection, last_id: int) -> list[Note]:
-    """Notes with a higher id, in order."""
-    found = connection.execute("SELECT id, wall_us, kind, data FROM notes WHERE id > ? ORDER BY id", (last_id,))
+    """Notes with a higher id, in order; one whose text is no JSON object (nothing of ours writes such) is passed over."""
+    found = connection.execute(
+        "SELECT id, wall_us, kind, data FROM notes"
+        " WHERE id > ? AND iif(json_valid(data), json_type(data) = 'object', 0) ORDER BY id",
+        (last_id,),
+    )
     return [Note(number, wall_us, kind, json.loads(text)) for number, wall_us, kind, text in found]
 
 
 def delete_oldest_over(connection: sqlite3.Connection, size_bytes: int) -> int:
-    """Bring the file nearer to a size by one small slice; returns how much was done (rows or pages), 0 when it is small enough."""
+    """Bring the file nearer to a size by one small slice; returns the rows or pages given up, 0 when it is small enough."""
     page_bytes, pages, free = (_pragma(connection, name) for name in ("page_size", "page_count", "freelist_count"))
     if (pages - free) * page_bytes > size_bytes:
         oldest = "DELETE FROM entries WHERE id IN (SELECT id FROM entries ORDER BY id LIMIT ?)"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from xidwatch.core.codec import decode
 from xidwatch.core.event import Context, Event
 from xidwatch.core.pci import parse_pci
 from xidwatch.errors import XidwatchError
-from xidwatch.sinks.history_file import Note, Unusable, examine, notes_after
+from xidwatch.sinks.history_file import Note, Unusable, examine, lossy_text, notes_after
 
 _BUSY_S = 5.0
 _SLICE_ROWS = 1000
@@ -91,6 +92,8 @@ def add_note(path: Path, kind: str, data: dict[str, Any]) -> Note:
         XidwatchError: there is no history, or it cannot be written.
     """
     wall_us = time.time_ns() // 1000
+    with _told(path):
+        path.stat()
     with _told(path), closing(sqlite3.connect(_uri(path, "rw"), uri=True, timeout=_BUSY_S, isolation_level=None)) as connection:
         examine(connection)
         connection.execute("PRAGMA synchronous=FULL")
@@ -128,23 +131,66 @@ def opened_for_reading(path: Path) -> Iterator[sqlite3.Connection]:
         Unusable: this version cannot read the file.
         OSError, sqlite3.Error: it cannot be read.
     """
+    with ExitStack() as stack:
+        yield _reader(path, stack)
+
+
+def _reader(path: Path, stack: ExitStack) -> sqlite3.Connection:
     path.stat()
     try:
-        with closing(_reader(_uri(path, "ro"))) as connection:
-            yield connection
-            return
+        return _examined(_uri(path, "ro"), stack)
     except sqlite3.OperationalError:
-        if _in_use(path):
+        if os.access(path.parent, os.W_OK):
             raise
-    # WAL mode wants its index file, which a read-only folder cannot have.
+    # A WAL database wants its index file, and none can be made in a folder that is read-only.
     log = path.with_name(path.name + "-wal")
     if not log.exists() or not log.stat().st_size:
-        with closing(_reader(_uri(path, "ro") + "&immutable=1")) as connection:
-            yield connection
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        copy = Path(folder, path.name)
-        for part in (path, log):
-            shutil.copyfile(part, copy.with_name(part.name))
-        with closing(_reader(_uri(copy, "rw"))) as connection:
-            yield connection
+        return _examined(_uri(path, "ro") + "&immutable=1", stack)
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    for part in (path, log):
+        shutil.copyfile(part, Path(folder, part.name))
+    return _examined(_uri(Path(folder, path.name), "rw"), stack)
+
+
+def _examined(uri: str, stack: ExitStack) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_S, isolation_level=None)
+    stack.callback(connection.close)
+    connection.text_factory = lossy_text
+    examine(connection)
+    return connection
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path.absolute()))}?mode={mode}"
+
+
+def _rows_after(connection: sqlite3.Connection, last_id: int, since_us: int | None) -> list[tuple[Any, ...]]:
+    chosen = "source IS NOT NULL AND id > :last AND (:since IS NULL OR coalesce(wall_us, stored_us) >= :since)"
+    return connection.execute(
+        f"SELECT {_COLUMNS} FROM entries WHERE {chosen} ORDER BY id LIMIT :most",
+        {"last": last_id, "since": since_us, "most": _SLICE_ROWS},
+    ).fetchall()
+
+
+def _is_of(entry: StoredEntry, gpu: str) -> bool:
+    asked = gpu.lower()
+    if asked.startswith("gpu-"):
+        return isinstance(entry.item, Event) and (entry.item.gpu_uuid or "").lower() == asked
+    if entry.gpu is None:
+        return False
+    if (address := parse_pci(gpu)) is not None and asked.count(":") > 1:
+        return entry.gpu == str(address)
+    return entry.gpu.removesuffix(".0").endswith(asked.removesuffix(".0"))
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Errors of the disk as sentences for the person at the command line."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise XidwatchError(f"{path}: no history there; start the service, or name its folder with --state-dir") from None
+    except PermissionError:
+        raise XidwatchError(f"{path}: not allowed to read it; run as root or as the service's user") from None
+    except (OSError, sqlite3.Error, Unusable) as error:
+        raise XidwatchError(f"{path}: {error}") from None

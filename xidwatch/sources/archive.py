@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
 import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.scan import CHUNK_BYTES
 
+if TYPE_CHECKING:
+    import zstandard
+
 _PACKED_CHUNK = 1 << 16
+_SLICE_BYTES = {"gzip": 4096, "xz": 4096, "bzip2": 4096, "zstd": 256}
+"""What is unpacked at once: what a broken slice gave before it broke is lost, and zstandard knows no upper limit of output."""
 
 
 class _Unpacker(Protocol):
@@ -107,17 +111,18 @@ class Archive:
             yield chunk
 
     def _unpacked(self, packed: Iterator[bytes]) -> Iterator[bytes]:
-        if self.packing == "zstd":
-            yield from self._unpacked_zstd(packed)
-            return
-        make = _unpacker(self.packing)
+        make = _unpacker(self.packing, self.path)
         unpacker = make()
+        size = _SLICE_BYTES[self.packing]
         try:
             for chunk in packed:
-                yield from _drained(unpacker, chunk)
-                while unpacker.eof and (rest := unpacker.unused_data.lstrip(b"\0")):  # members, one behind the other
-                    unpacker = make()
-                    yield from _drained(unpacker, rest)
+                for at in range(0, len(chunk), size):
+                    rest = chunk[at : at + size]
+                    while rest:
+                        if unpacker.eof:  # members, one behind the other
+                            unpacker = make()
+                        yield from _drained(unpacker, rest)
+                        rest = unpacker.unused_data.lstrip(b"\0") if unpacker.eof else b""
             if not unpacker.eof:
                 yield from _drained(unpacker, b"")
         except _broken() as broken:
@@ -125,21 +130,6 @@ class Archive:
             return
         if not unpacker.eof:
             self.notes.append(f"{self.packing} data ends early; what is there was read")
-
-    def _unpacked_zstd(self, packed: Iterator[bytes]) -> Iterator[bytes]:
-        try:
-            import zstandard
-        except ImportError:
-            raise XidwatchError(
-                f"{self.path}: zstd data needs the package zstandard; or pipe it: zstdcat {self.path} | xidwatch explain -"
-            ) from None
-        source = _Pipe(packed)
-        try:
-            with zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(source, read_across_frames=True) as reader:
-                while plain := reader.read(CHUNK_BYTES):
-                    yield plain
-        except zstandard.ZstdError as broken:
-            self.notes.append(f"zstd data is broken ({broken}); what stood before it was read")
 
 
 def _drained(unpacker: _Unpacker, packed: bytes) -> Iterator[bytes]:
@@ -153,24 +143,34 @@ def _drained(unpacker: _Unpacker, packed: bytes) -> Iterator[bytes]:
             return
 
 
-class _Pipe(io.BytesIO):
-    """An iterator of bytes as a file."""
+class _Zstd:
+    """zstandard's unpacker with the manners of the others."""
 
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        super().__init__()
-        self._chunks = chunks
-        self._rest = b""
+    def __init__(self, unpacker: zstandard.ZstdDecompressionObj) -> None:
+        self._unpacker = unpacker
 
-    def read(self, size: int | None = -1, /) -> bytes:
-        """At most `size` bytes; b"" at the end."""
-        if not self._rest:
-            self._rest = next(self._chunks, b"")
-        found, self._rest = (self._rest, b"") if size is None or size < 0 else (self._rest[:size], self._rest[size:])
-        return found
+    @property
+    def eof(self) -> bool:
+        return self._unpacker.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._unpacker.unused_data
+
+    def decompress(self, data: bytes, _max_length: int, /) -> bytes:
+        return self._unpacker.decompress(data) if data else b""
 
 
-def _unpacker(packing: str) -> Callable[[], _Unpacker]:
+def _unpacker(packing: str, path: str) -> Callable[[], _Unpacker]:
     """What makes an unpacker; each library is loaded only where it is needed."""
+    if packing == "zstd":
+        try:
+            import zstandard
+        except ImportError:
+            raise XidwatchError(
+                f"{path}: zstd data needs the package zstandard; or: zstdcat {path} | xidwatch explain -"
+            ) from None
+        return lambda: _Zstd(zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj())
     if packing == "xz":
         import lzma
 
@@ -188,8 +188,8 @@ def _unpacker(packing: str) -> Callable[[], _Unpacker]:
 
 def _broken() -> tuple[type[Exception], ...]:
     """How the libraries in use say that the bytes are no good."""
-    modules = (sys.modules.get("isal.isal_zlib"), sys.modules.get("lzma"))
-    own = [getattr(module, name) for module, name in zip(modules, ("error", "LZMAError"), strict=True) if module is not None]
+    named = (("isal.isal_zlib", "error"), ("lzma", "LZMAError"), ("zstandard", "ZstdError"))
+    own = [getattr(sys.modules[module], error) for module, error in named if module in sys.modules]
     return (OSError, EOFError, ValueError, zlib.error, *own)
 
 

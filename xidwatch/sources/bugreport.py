@@ -15,6 +15,7 @@ RULE = "____________________________________________"
 _TITLE_FILE = re.compile(r"\*\*\* (/\S+)$")
 _SUBTITLE = re.compile(r"  (/var/log/\S+|journalctl -b [^:]*):$")
 _LOG = re.compile(r"/var/log/(?:messages|kern|syslog|dmesg|boot)|(?:\S*/)?(?:journalctl|dmesg)\b|Scanning kernel log files")
+_VERSION = re.compile(r"/nvidia/(?:\./)?version$")
 _SMI = re.compile(r"(?:\S*/)?nvidia-smi\b")
 _MARKS = ("Start of NVIDIA bug report log file", "nvidia-bug-report.sh Version")
 _MOST_KEYS = 100_000
@@ -53,7 +54,7 @@ class Sections:
             return False
         if line.startswith("*** "):
             return False
-        return bool(_LOG.match(self.title) or _SMI.match(self.title) or self.title.endswith("/nvidia/version"))
+        return bool(_LOG.match(self.title) or _SMI.match(self.title) or _VERSION.search(self.title))
 
     def _begin(self, line: str) -> None:
         named = _TITLE_FILE.match(line)

@@ -44,9 +44,9 @@ def probe(head: bytes, tail: bytes) -> Probe:
     kind = _kind(head)
     if kind not in ("text", "bug report"):
         return Probe(kind)
-    first = _lines(head[:HEAD_BYTES], _MOST_LINES)
+    first = _sample(head.split(b"\n")[: -1 if len(head) >= HEAD_BYTES else None])
     timed = tuple(line for line in first if line.timed)
-    last = tuple(line for line in _lines(tail, _MOST_LINES) if line.timed) if tail else ()
+    last = tuple(line for line in _sample(tail.split(b"\n")[1:]) if line.timed) if tail else ()
     forms = Counter(line.form for line in timed if line.form)
     newest_first = _is_reversed(timed, last)
     opening = next((line for line in first if line.text.strip()), None)
@@ -77,11 +77,10 @@ def _kind(head: bytes) -> str:
     return "bug report" if is_bug_report(head[:65536].decode("utf-8", "replace")) else "text"
 
 
-def _lines(block: bytes, most: int) -> list[LogLine]:
-    """Lines evenly taken from the block: the head of a file often belongs to one second."""
-    lines = [line for line in block.split(b"\n")[:-1] or [block] if line.strip()]
-    step = max(1, len(lines) // most)
-    return [parse_line(line[:4096].decode("utf-8", "replace")) for line in lines[::step]]
+def _sample(lines: Sequence[bytes]) -> list[LogLine]:
+    """Lines evenly taken from all: the head of a file often belongs to one second."""
+    step = max(1, len(lines) // _MOST_LINES)
+    return [parse_line(line[:4096].decode("utf-8", "replace")) for line in lines[::step] if line.strip()]
 
 
 def _is_reversed(head: Sequence[LogLine], tail: Sequence[LogLine]) -> bool:

@@ -147,7 +147,7 @@ class _Scanner:
                 while upcoming < len(hits) and hits[upcoming] < end:
                     upcoming += 1
                     found = True
-                self._left = self._after if found else self._left - 1
+                self._left = max(self._left - 1, self._after if found else 0)
                 self._last = None
                 yield self._lines.number, block[at:end]
                 self._lines.number += 1
@@ -188,7 +188,7 @@ class _Scanner:
             if self._hits(piece):
                 yield from self._before
                 self._before.clear()
-                self._left = self._after + 1
+                self._left = max(self._left, self._after + 1)
             if self._left:
                 self._left -= 1
                 self._last = None

@@ -1,0 +1,223 @@
+"""The live path of a record, without I/O: parse, wait until an event is complete, correlate, judge.
+
+`explain` drives the same parser, rules, correlator and judge over a file; here time goes on by itself and
+two sources may bring the same line.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from xidwatch.core.classify import RuleTable
+from xidwatch.core.correlate import Case, Correlator
+from xidwatch.core.event import Context, Event
+from xidwatch.core.hosts import HostBook
+from xidwatch.core.identity import Identities
+from xidwatch.core.incident import Finding, Incident
+from xidwatch.core.judge import incident_id, judge
+from xidwatch.core.parse import Parser
+from xidwatch.core.record import Record
+from xidwatch.core.runs import Run
+
+SETTLE_US = 100_000
+"""An event that nothing has extended for this long is complete: the kernel prints a block in milliseconds."""
+LONGEST_WAIT_US = 2_000_000
+OLD_US = 3_600_000_000
+"""Back-fill older than this opens nothing: nobody is woken for what ended an hour ago."""
+_MOST_SEEN = 100_000
+_MOST_CASES = 500
+_QUIET_END_US = 180_000_000
+
+
+@dataclass(slots=True)
+class _Waiting:
+    item: Event | Context
+    identity: str
+    since_us: int
+    touched_us: int
+
+
+@dataclass(slots=True)
+class _Source:
+    parser: Parser = field(default_factory=Parser)
+    identities: Identities = field(default_factory=Identities)
+    waiting: dict[object, _Waiting] = field(default_factory=dict)
+    twice: set[tuple[int, int, int]] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A complete event or context line, to be kept. `finding` is None for context; `source` brought it."""
+
+    identity: str
+    source: str
+    item: Event | Context
+    finding: Finding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An incident that is new or has changed. `before` is what it was, None when it is new."""
+
+    incident: Incident
+    before: Incident | None
+
+
+class Engine:
+    """What the daemon knows.
+
+    Attributes:
+        rules: The table in force; replaced as a whole on reload.
+        incidents: By id, as last judged; ended ones are forgotten in time (history keeps them).
+    """
+
+    def __init__(self, rules: RuleTable) -> None:
+        self.rules = rules
+        self.correlator = Correlator(HostBook())
+        self.incidents: dict[str, Incident] = {}
+        self._sources: dict[str, _Source] = {}
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._boots: dict[str, str] = {}
+        self._touched: list[Case] = []
+
+    def replay(self, items: Iterable[tuple[str, Event | Context]], now_us: int) -> None:
+        """Take (identity, item) pairs from history, in order, as if they had just been read; nothing is announced."""
+        for identity, item in items:
+            self._remember(identity)
+            self._place(item, now_us, replayed=True)
+        self.changes(now_us)
+
+    def feed(self, source: str, record: Record, now_us: int) -> list[Finding]:
+        """Findings born on this record, each once whichever source is first; they may still grow."""
+        here = self._sources.setdefault(source, _Source())
+        identity = here.identities.of(record)
+        self._boot(record, now_us)
+        born = []
+        for number, item in enumerate(here.parser.feed(record)):
+            key: object = item.uid if isinstance(item, Event) else (identity, number)
+            if key in here.waiting:
+                here.waiting[key].item, here.waiting[key].touched_us = item, now_us
+            elif isinstance(item, Event) and item.uid in here.twice:
+                continue
+            elif (mark := f"{identity}.{number}") in self._seen:
+                if isinstance(item, Event):
+                    here.twice.add(item.uid)
+            else:
+                self._remember(mark)
+                here.waiting[key] = _Waiting(item, mark, now_us, now_us)
+                if isinstance(item, Event):
+                    born.append(self._finding(item))
+        if len(here.twice) > 1000:
+            here.twice.clear()
+        return born
+
+    def settle(self, now_us: int, *, everything: bool = False) -> list[Settled]:
+        """Events that are complete by now, correlated, in the order of their first lines."""
+        done = []
+        for name, source in self._sources.items():
+            still_open = source.parser.still_open()
+            for key, waiting in list(source.waiting.items()):
+                quiet = now_us - waiting.touched_us >= SETTLE_US or now_us - waiting.since_us >= LONGEST_WAIT_US
+                if key in still_open and not quiet and not everything:
+                    break
+                del source.waiting[key]
+                done.append(Settled(waiting.identity, name, waiting.item, self._place(waiting.item, now_us)))
+        return done
+
+    def deadline_us(self) -> int | None:
+        """When `settle` has something to do next; None while nothing waits."""
+        times = [w.touched_us + SETTLE_US for source in self._sources.values() for w in source.waiting.values()]
+        return min(times, default=None)
+
+    def waits(self, source: str) -> bool:
+        """Whether events of a source are not complete yet, so that its position must not be passed."""
+        return bool(self._sources[source].waiting) if source in self._sources else False
+
+    def changes(self, now_us: int) -> list[Change]:
+        """Incidents that are new or different since the last call."""
+        self._end_quiet(now_us)
+        touched = {id(case): case for case in (_final(case) for case in self._touched)}
+        touched |= {id(case): case for case in self.correlator.take_ended()}
+        self._touched = []
+        cases = [case for case in touched.values() if case in self.correlator.cases]
+        found = []
+        for incident in judge(self.correlator.cases, self.rules, only=cases) if cases else ():
+            before = self.incidents.get(incident.id)
+            self.incidents[incident.id] = incident
+            found.append(Change(incident, before))
+        self._forget()
+        return found
+
+    def close(self, id_: str, reason: str) -> bool:
+        """End an incident by the operator's word; False when there is none of that id."""
+        for case in self.correlator.cases:
+            if incident_id(case) == id_:
+                self.correlator.end(case, "operator")
+                return True
+        return False
+
+    def rejudge(self, rules: RuleTable) -> None:
+        """Put another rule table in force; open incidents are judged anew at the next `changes`."""
+        self.rules = rules
+        self._touched += [case for case in self.correlator.cases if case.state == "active"]
+
+    def malformed_total(self) -> int:
+        """Lines that were ours and unreadable."""
+        return sum(source.parser.malformed_total for source in self._sources.values())
+
+    def _place(self, item: Event | Context, now_us: int, *, replayed: bool = False) -> Finding | None:
+        if isinstance(item, Context):
+            self.correlator.note(item)
+            return None
+        finding = self._finding(item)
+        case = self.correlator.feed(finding, Run(item, item, 1, item.lines, item.count_is_minimum))
+        if case is None:
+            return finding
+        at = item.record.wall_us
+        if not replayed and case.first is item and at is not None and now_us - at > OLD_US and not case.has("persistent"):
+            self.correlator.end(case, "unconfirmed_old")
+        self._touched.append(case)
+        return finding
+
+    def _finding(self, event: Event) -> Finding:
+        host = self.correlator.host_of(event.record)
+        if event.pci is None and event.gpu_uuid is not None:
+            event = replace(event, pci=self.correlator.book.slot(host, event.gpu_uuid))
+        return self.rules.classify(event, driver_version=self.correlator.book.driver_version(host))
+
+    def _boot(self, record: Record, now_us: int) -> None:
+        """A record of another boot says that the machine was booted, even when its first lines were overwritten."""
+        host = record.host or ""
+        if record.boot_id is None or self._boots.get(host) == record.boot_id:
+            return
+        if host in self._boots:
+            self._place(Context(kind="boot", record=record), now_us)
+        self._boots[host] = record.boot_id
+
+    def _remember(self, identity: str) -> None:
+        self._seen[identity] = None
+        if len(self._seen) > _MOST_SEEN:
+            self._seen.popitem(last=False)
+
+    def _end_quiet(self, now_us: int) -> None:
+        for host in {case.host for case in self.correlator.cases if case.state == "active"}:
+            self.correlator.tick(Record(text="", wall_us=now_us, host=host or None), host)
+
+    def _forget(self) -> None:
+        ended = [case for case in self.correlator.cases if case.state == "resolved"]
+        for case in ended[: max(0, len(self.correlator.cases) - _MOST_CASES)]:
+            self.correlator.forget(case)
+            self.incidents.pop(incident_id(case), None)
+
+
+def active(incidents: Sequence[Incident]) -> list[Incident]:
+    """Those that are not over."""
+    return [incident for incident in incidents if incident.state != "resolved"]
+
+
+def _final(case: Case) -> Case:
+    while case.merged_into is not None:
+        case = case.merged_into
+    return case
