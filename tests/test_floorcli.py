@@ -66,7 +66,7 @@ def answer(run: Run, *arguments: str) -> dict[str, Any]:
     ],
 )
 def test_known_figures_in_json(run: Run, arguments: str, expected: dict[str, float]) -> None:
-    """The figures of the two articles come out of the command with its defaults."""
+    """Figures worked out by hand come out of the command with its defaults."""
     found = answer(run, "--accelerator", "H100 SXM", *arguments.split())
     assert expected == pytest.approx({name: found[name] for name in expected}, rel=2e-3)
     assert "memory_bound" == found["regime"]
@@ -136,8 +136,8 @@ def test_what_the_report_admits(run: Run, arguments: str, expected: str) -> None
         ("--accelerator h200", "No model: give --model, --params or --weights-bytes"),
         ("--accelerator h100 --params 7B", "H100 PCIe, H100 NVL or H100 SXM: name one of them"),
         ("--accelerator h900 --params 7B", "is not in the table, which has V100 SXM2"),
-        ("--accelerator h200 --params 0", "--params must be more than 0, not 0"),
-        ("--accelerator h200 --params=-7B", "--params must be more than 0, not -7B"),
+        ("--accelerator h200 --params 0", "--params must be 1 or more, not 0"),
+        ("--accelerator h200 --params=-7B", "--params must be 1 or more, not -7B"),
         ("--accelerator h200 --params 7B --batch 0", "--batch must be more than 0"),
         ("--accelerator h200 --params 7B --batch 1.5", "--batch must be a whole number"),
         ("--accelerator h200 --params 7B --overhead-us=-1", "--overhead-us must be 0 or more"),

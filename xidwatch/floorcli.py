@@ -39,7 +39,7 @@ class _Reader:
     mistakes: list[str] = field(default_factory=list)
 
     def figure(self, flag: str, read: Callable[[str], Figure], *, least: float | None = None) -> Figure | None:
-        """The figure behind a flag, positive (or at least `least`); None when it is not given or wrong."""
+        """The figure behind a flag, positive or no less than `least`; None when it is not given or wrong."""
         text: str | None = getattr(self.args, flag.removeprefix("--").replace("-", "_"))
         if text is None:
             return None
@@ -48,9 +48,10 @@ class _Reader:
         except ValueError as error:
             self.mistakes.append(f"{flag} {visible(str(error))}.")
             return None
-        if found > 0 or (least is not None and found >= least):
+        if found > 0 if least is None else found >= least:
             return found
-        self.mistakes.append(f"{flag} must be {'0 or more' if least == 0 else 'more than 0'}, not {visible(text)}.")
+        bound = "more than 0" if least is None else f"{least:g} or more"
+        self.mistakes.append(f"{flag} must be {bound}, not {visible(text)}.")
         return None
 
     def settle(self) -> None:
@@ -169,8 +170,8 @@ def _model(reader: _Reader) -> tuple[Model | None, tuple[str, ...]]:
         except XidwatchError as error:
             reader.mistakes.append(str(error))
             return None, ()
-    params, stored = reader.figure("--params", read_count), reader.figure("--weights-bytes", read_bytes)
-    active = reader.figure("--active-params", read_count)
+    params, stored = reader.figure("--params", read_count, least=1), reader.figure("--weights-bytes", read_bytes, least=1)
+    active = reader.figure("--active-params", read_count, least=1)
     dtype, kv_dtype = reader.figure("--dtype-bytes", read_count), reader.figure("--kv-dtype-bytes", read_count)
     given = {
         "params": params,

@@ -247,6 +247,12 @@ def test_serial_console() -> None:
     assert " ? wbt_rqw_done+0xe0/0xe0" == parse_line("Aug 26 00:03:33 [34315.158202]  ? wbt_rqw_done+0xe0/0xe0").text
 
 
+def test_several_log_lines_in_one() -> None:
+    """A status text that quotes two kernel lines keeps both, from the first one on."""
+    read = parse_line(f"2026/05/11 10:35:49 INFO Message:x kernel: [16.435595] {XID};y kernel: [17.435595] {XID};")
+    assert (16_435_595, f"{XID};y kernel: [17.435595] {XID};") == (read.uptime_us, read.text)
+
+
 def test_rsyslog_escapes() -> None:
     """What rsyslog wrote as #012 and #011 becomes the newline and the tab they were."""
     assert "NVRM: a\nNVRM:\tb" == parse_line("Jun 30 11:07:05 n kernel: NVRM: a#012NVRM:#011b#012").text

@@ -209,9 +209,11 @@ def weights_read(model: Model, tokens: int) -> float:
     if stored is None or params is None or model.active_params is None or model.active_params >= params:
         return stored or 0.0
     ratio = model.expert_ratio or model.active_params / params
+    if ratio >= 1:
+        return stored
     expert_params = (params - model.active_params) / (1 - ratio)
-    untouched = expert_params * (1 - ratio) ** tokens
-    return stored * (1 - untouched / params)
+    visited = -math.expm1(tokens * math.log1p(-ratio))  # 1 - (1 - ratio)^tokens, exact for few of many experts too
+    return stored * (max(0.0, params - expert_params) + expert_params * visited) / params
 
 
 def kv_bytes_per_token(model: Model) -> float | None:

@@ -532,11 +532,11 @@ def _embedded(out: LogLine, at: int) -> bool:
 def _console(out: LogLine, at: int) -> bool:
     """A serial console prints what several wrote at once: the record stands behind the last of printk's times.
 
-    Not where a message starts at `at` behind that time with other text between: that one is glued, or a shipper's.
+    Not where a message starts further on in the line (at `at`): that one is glued, or a shipper's words stand before it.
     """
     times = list(_CONSOLE.finditer(out.text))
     last = times[-1] if times else None
-    if last is None or (at > 0 and last.end() <= at):
+    if last is None or at > 0:
         return False
     out.uptime_us = int(last[1]) * 1_000_000 + int(last[2])
     out.text = out.text[last.end() :].removeprefix(" ")
@@ -547,6 +547,8 @@ def _console(out: LogLine, at: int) -> bool:
 
 def first_start(text: str, starts: tuple[str, ...] = MESSAGE_STARTS) -> int:
     """Where the first of the message starts stands in the text; -1 when none does."""
+    if text.startswith(starts):
+        return 0
     found = -1
     for start in starts:
         at = text.find(start)

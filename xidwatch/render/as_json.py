@@ -302,3 +302,11 @@ def _each(values: Iterable[object]) -> Iterable[object]:
 def _byte(found: re.Match[str]) -> str:
     code = ord(found[0])
     return f"\\x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}"
+
+
+def incident_object(incident: Incident, rules: RuleTable, hosts: tuple[HostReport, ...] = ()) -> dict[str, Any]:
+    """One incident as in a report, with its own events (indexes count within it), in JSON's own types."""
+    alone = _Document(Postmortem(inputs=(), hosts=hosts, incidents=(incident,)), rules, None)
+    found = alone.incident(incident) | {"events": [alone.event(member, owner) for member, owner in alone.listed]}
+    shaped = plain(found)
+    return shaped if isinstance(shaped, dict) else {}

@@ -120,10 +120,10 @@ def _rate_label(frame: _Frame, row: int, height: int) -> str:
 
 
 def _power_text(power: int) -> str:
-    """A power of ten with its prefix: `100 T`, `1 P`; plain below a thousand."""
-    if power < 0:
-        return f"{10.0**power:g}"
-    return f"{10 ** (power % 3)} {(' kMGTPE' + 'ZYRQ')[power // 3]}".rstrip() + (" " if power < 3 else "")
+    """A power of ten with its prefix and a blank before the unit: `100 T`, `1 P`, `10 `."""
+    if not 0 <= power < 21:
+        return f"{10.0**power:g} "
+    return f"{10 ** (power % 3)} {'kMGTPE'[power // 3 - 1] if power >= 3 else ''}"
 
 
 def _axis(frame: _Frame, columns: int, left: int) -> list[str]:

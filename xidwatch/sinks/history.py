@@ -149,7 +149,7 @@ class _Waiting:
 
 
 class History:
-    """Made by `open`. Only `open`, `recent_entries`, `flush` and `close` may wait; all else answers at once, whatever the disk does."""
+    """Made by `open`. Only `open`, `recent_entries`, `flush` and `close` may wait; all else answers whatever the disk does."""
 
     def __init__(self, path: Path, limits: Limits, clock_us: Callable[[], int]) -> None:
         self._path = path

@@ -121,10 +121,12 @@ def open_file(
 
 
 def _connect(path: Path, *, thorough: bool) -> sqlite3.Connection:
+    new = not path.exists() or not path.stat().st_size
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
     connection.text_factory = lossy_text
     try:
-        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        if new:
+            connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA secure_delete=OFF")

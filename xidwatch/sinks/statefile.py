@@ -1,0 +1,63 @@
+"""state.json: what holds now, for those who read a file instead of a socket.
+
+Written by its own thread, the latest state winning, so that a slow disk never holds up the loop.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+
+class StateFile:
+    """Replaces a file atomically whenever there is a newer state.
+
+    Attributes:
+        failures_total: Writes that failed; the next one is tried all the same.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.failures_total = 0
+        self._path = path
+        self._latest: dict[str, Any] | None = None
+        self._ending = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._work, name="state-file", daemon=True)
+        self._thread.start()
+
+    def put(self, state: dict[str, Any]) -> None:
+        """Hand over the state to be written; never waits. An older one that is not yet written is skipped."""
+        with self._changed:
+            self._latest = state
+            self._changed.notify()
+
+    def close(self, timeout_s: float = 2.0) -> bool:
+        """Write what is left; False when the disk did not take it in time."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._latest is not None or self._ending)
+                state, self._latest = self._latest, None
+            if state is None:
+                return
+            try:
+                self._write(state)
+            except OSError:
+                self.failures_total += 1
+
+    def _write(self, state: dict[str, Any]) -> None:
+        fresh = self._path.with_suffix(".new")
+        with open(fresh, "w", encoding="utf-8") as out:
+            json.dump(state, out, indent=1)
+            out.write("\n")
+        os.chmod(fresh, 0o644)
+        os.replace(fresh, self._path)
