@@ -29,7 +29,7 @@ NOISE = (
     "containerd[{n}]: time=\"2026-03-02T06:00:00Z\" level=info msg=\"StopContainer returns successfully\" id={p:08x}",
     "kernel: [@] docker0: port 1(veth{p:06x}) entered disabled state",
     "kernel: [@] perf: interrupt took too long (2519 > 2500), lowering kernel.perf_event_max_sample_rate to 79000",
-    "kernel: [@] nvidia-nvlink: Nvlink Core is being initialized, major device number 511",
+    "kernel: [@] IPv6: ADDRCONF(NETDEV_CHANGE): veth{p:06x}: link becomes ready",
     "chronyd[{n}]: Selected source 192.0.2.1 (ntp.example.net)",
     "dcgm-exporter[{n}]: time=\"2026-03-02T06:00:00Z\" level=info msg=\"Collecting DCP Metrics\" gpus=8 request={p}",
     "vllm[{n}]: INFO 03-02 06:00:00 loggers.py:122] Engine 000: Running: {p} reqs, Waiting: 0 reqs, GPU KV cache usage: 63.4%",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import importlib.util
 import lzma
 import os
 import re
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from xidwatch.core.incident import InputReport
@@ -97,7 +98,8 @@ def test_packed_data_may_end_early_or_break(tmp_path: Path, packing: str) -> Non
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 @given(raw=st.binary(max_size=300) | st.binary(max_size=300).map(lambda body: b"\x1f\x8b\x08\0\0\0\0\0\0\3" + body))
 def test_any_bytes_are_read(tmp_path: Path, raw: bytes) -> None:
-    """A file of any content gives a report and raises nothing."""
+    """A file of any content but a journal's gives a report and raises nothing."""
+    assume(not raw.startswith(b"LPKSHHRH"))
     path = tmp_path / "any"
     path.write_bytes(raw)
     assert 1 == len(inputs(path).reports)
@@ -117,16 +119,16 @@ def test_missing_file_names_the_next_step(tmp_path: Path) -> None:
         inputs(tmp_path / "none")
 
 
-def test_journal_file_without_the_extra_names_the_way(tmp_path: Path) -> None:
-    """A binary journal is recognised; without python-systemd the message says how to read it."""
-    pytest.importorskip("xidwatch")
-    try:
-        import systemd.journal  # noqa: F401 - whether it is there decides
-    except ImportError:
-        path = tmp_path / "system.journal"
-        path.write_bytes(b"LPKSHHRH" + bytes(300))
+def test_journal_file_is_recognised(tmp_path: Path) -> None:
+    """A binary journal is read with python-systemd, and a damaged one is a note; without it the message says how to read it."""
+    path = tmp_path / "system.journal"
+    path.write_bytes(b"LPKSHHRH" + bytes(300))
+    if importlib.util.find_spec("systemd") is None:
         with pytest.raises(XidwatchError, match=re.escape("-o json")):
             inputs(path)
+    else:
+        (report,) = inputs(path).reports
+        assert ("journal file", 1) == (report.format, len(report.notes))
 
 
 def test_utf16_of_a_windows_shell(tmp_path: Path) -> None:

@@ -32,6 +32,11 @@ _WORDINGS: tuple[_Wording, ...] = (
         "NVRM: loading",
         r"NVRM: loading (?:NVIDIA )?UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?: for \S+)?\s+(?P<version>\d+\.\d+(?:\.\d+)?)",
     ),
+    _wording(
+        "driver_version",  # /proc/driver/nvidia/version: what is loaded, not that it was loaded just then
+        "NVRM version:",
+        r"NVRM version: NVIDIA UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?: for \S+)?\s+(?P<version>\d+\.\d+(?:\.\d+)?)",
+    ),
     _wording("driver_unload", "Unregistered", r"nvidia-nvlink: Unregistered (?:the )?Nvlink Core"),
     _wording(
         "gpu_identity",  # src/nvidia/src/kernel/gpu/rc/kernel_rc.c
@@ -161,6 +166,6 @@ def start(record: Record) -> tuple[Context, ...]:
 def _context(record: Record, kind: str, found: re.Match[str]) -> Context:
     facts = {name: value.strip() for name, value in found.groupdict().items() if value}
     slot = facts.pop("pci", None)
-    if kind == "driver_load":
+    if kind in ("driver_load", "driver_version"):
         facts["flavour"] = "open" if facts.pop("open", None) else "proprietary"
     return Context(kind=kind, record=record, pci=parse_pci(slot) if slot else None, facts=tuple(facts.items()))

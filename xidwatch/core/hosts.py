@@ -30,7 +30,7 @@ class HostBook:
         """Take what a context line says; the slot whose GPU has just changed, or None."""
         known = self._hosts.setdefault(host, _Host())
         facts = dict(context.facts)
-        if context.kind == "driver_load":
+        if context.kind in ("driver_load", "driver_version"):
             known.driver_version = facts.get("version", known.driver_version)
             flavour = facts.get("flavour")
             known.flavour = "open" if flavour == "open" else "proprietary" if flavour == "proprietary" else known.flavour

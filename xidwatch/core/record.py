@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Trust = Literal["kernel", "unverifiable", "no"]
+Trust = Literal["kernel", "unverifiable", "no", "injected"]
 TimeSource = Literal["log", "boot_offset", "arrival"]
 
 
@@ -24,7 +24,8 @@ class Record:
         host: Node name as the record or its directory gives it.
         program: Syslog identifier when it is not the kernel (`dockerd`); None for kernel text and for bare lines.
         program_pid: The pid that went with `program`.
-        trusted: "kernel" only where the transport proves it, "no" where user space is known to have written it.
+        trusted: "kernel" only where the transport proves it, "no" where user space is known to have written it;
+            "injected" for such a line where a test asked for it to count.
         glued: The text was found behind other text in its line, so it is not known to start a message.
         timed: This physical line carried its own time (a line without one may continue the line before it).
         time_source: Where `wall_us` came from; None without one.
@@ -55,13 +56,15 @@ def gap_s(earlier: Record, later: Record) -> float | None:
     """Seconds from one record to another; None when they share no clock.
 
     printk's clock is preferred: syslog's wall time is when the line was written, which may be minutes late.
+    Boots counted in two files (`boot-1` in each) need not be the same boot, so there the wall clock comes first.
     """
-    if earlier.host != later.host and earlier.host and later.host:
-        same_boot = False
-    else:
-        same_boot = earlier.boot_id == later.boot_id
-    if same_boot and earlier.since_boot_us is not None and later.since_boot_us is not None:
-        return (later.since_boot_us - earlier.since_boot_us) / 1e6
+    hosts_differ = earlier.host != later.host and bool(earlier.host and later.host)
+    uptime = None
+    if not hosts_differ and earlier.boot_id == later.boot_id:
+        if earlier.since_boot_us is not None and later.since_boot_us is not None:
+            uptime = (later.since_boot_us - earlier.since_boot_us) / 1e6
+    if uptime is not None and (earlier.stream == later.stream or not (earlier.boot_id or "boot-").startswith("boot-")):
+        return uptime
     if earlier.wall_us is not None and later.wall_us is not None:
         return (later.wall_us - earlier.wall_us) / 1e6
-    return None
+    return uptime

@@ -26,9 +26,7 @@ class Followers:
         dropped_total: Followers that were cut off because they did not read.
     """
 
-    def __init__(
-        self, path: Path, selector: selectors.BaseSelector, greeting: Callable[[], list[dict[str, Any]]]
-    ) -> None:
+    def __init__(self, path: Path, selector: selectors.BaseSelector, greeting: Callable[[], list[dict[str, Any]]]) -> None:
         """`greeting` gives what a new follower sees first."""
         self.dropped_total = 0
         self._selector, self._greeting, self._path = selector, greeting, path

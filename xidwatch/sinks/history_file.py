@@ -121,23 +121,24 @@ def open_file(
 
 
 def _connect(path: Path, *, thorough: bool) -> sqlite3.Connection:
-    new = not path.exists() or not path.stat().st_size
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
     connection.text_factory = lossy_text
     try:
-        if new:
+        new = not _tables(connection)
+        if not new:
+            # First of all: what is not ours or is torn stays as it was found.
+            _check(connection, thorough=thorough)
+        else:
             connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA secure_delete=OFF")
         connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
-        _begin_history(connection)
-        examine(connection)
-        load(connection)
-        if thorough:
-            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if verdict != "ok":
-                raise Unusable(" ".join(verdict.split()))
+        # Also finds out now, and not at the first entry, that nothing can be written.
+        connection.execute("BEGIN IMMEDIATE")
+        with connection:
+            if new:
+                _make_tables(connection)
     except (Unusable, sqlite3.Error) as error:
         connection.close()
         if is_torn(error):
@@ -146,14 +147,23 @@ def _connect(path: Path, *, thorough: bool) -> sqlite3.Connection:
     return connection
 
 
-def _begin_history(connection: sqlite3.Connection) -> None:
-    """Make the tables if there are none; all or nothing."""
-    connection.execute("BEGIN IMMEDIATE")
-    with connection:
-        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            for statement in _SCHEMA.split(";"):
-                connection.execute(statement)
-            connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+def _check(connection: sqlite3.Connection, *, thorough: bool) -> None:
+    examine(connection)
+    load(connection)
+    if thorough:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise Unusable(" ".join(verdict.split()))
+
+
+def _make_tables(connection: sqlite3.Connection) -> None:
+    for statement in _SCHEMA.split(";"):
+        connection.execute(statement)
+    connection.execute("INSERT INTO meta VALUES ('version', ?)", (VERSION,))
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    return {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def lossy_text(stored: bytes) -> str:
@@ -177,7 +187,7 @@ def examine(connection: sqlite3.Connection) -> None:
         Unusable: it cannot.
         sqlite3.Error: it cannot be read.
     """
-    there = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    there = _tables(connection)
     if "meta" not in there:
         raise Unusable("it is not a history of xidwatch")
     row = connection.execute("SELECT value FROM meta WHERE name = 'version'").fetchone()

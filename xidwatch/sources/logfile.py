@@ -350,10 +350,13 @@ class _Reading:
                 f"{path}: a binary journal file needs the journal extra (pip install 'xidwatch[journal]'); "
                 f"or pipe it: journalctl --file {path} -o json | xidwatch explain -"
             ) from None
-        reader: Any = journal.Reader(files=[path])
         self._form = "journal file"
         self._bytes = self._archive.size or 0
-        yield from self._entries(reader)
+        try:
+            reader: Any = journal.Reader(files=[path])
+            yield from self._entries(reader)
+        except OSError as reason:
+            self._note(f"journal file is damaged ({reason.strerror or reason}); what stood before the damage was read")
 
     def _entries(self, entries: Iterable[Any]) -> Iterator[Record]:
         seq = 0

@@ -31,7 +31,7 @@ class RingBuffer:
         self.path = path
         self.lost = 0
         self.bytes = 0
-        self.boot_id = _boot_id()
+        self.boot_id = running_boot_id()
 
     def __iter__(self) -> Iterator[Record]:
         """The records.
@@ -103,8 +103,8 @@ def _records(chunk: bytes) -> Iterator[bytes]:
         yield b"\n".join(begun)
 
 
-def _boot_id() -> str | None:
-    """Without dashes, as the journal spells it."""
+def running_boot_id() -> str | None:
+    """The boot id of the running kernel without dashes, as the journal spells it; None where /proc does not tell."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip().replace("-", "")
     except OSError:

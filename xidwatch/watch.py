@@ -1,0 +1,443 @@
+"""The daemon's one loop: sources to the core, the core to its sinks.
+
+    for record in source.read(): engine.feed(record)     # core: facts
+    for settled in engine.settle(now): history.append()   # nothing lost, nothing twice
+    for change in engine.changes(now): publish            # incidents that open, change and end
+
+Nothing here may wait: disks have threads of their own, followers have bounded backlogs, scrapes read the last snapshot.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from xidwatch.config import Config
+from xidwatch.core.classify import RuleTable
+from xidwatch.core.codec import encode
+from xidwatch.core.engine import Change, Engine, Settled, active
+from xidwatch.core.event import Event
+from xidwatch.core.incident import Incident
+from xidwatch.errors import XidwatchError
+from xidwatch.render.as_json import incident_object
+from xidwatch.sinks.followers import Followers
+from xidwatch.sinks.history import Entry, History, Limits, Note
+from xidwatch.sinks.metrics import Snapshot, counters_for, incident_counter
+from xidwatch.sinks.service import Service
+from xidwatch.sinks.statefile import StateFile
+from xidwatch.sinks.web import WebServer
+from xidwatch.sources.live import LiveSource
+
+_HOUSEKEEPING_S = 5.0
+_ADVANCE_S = 30.0
+_STATE_S = 60.0
+_CLOSE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """What time it is: `wall_us` since 1970, `steady_s` that only goes forward. Tests give their own."""
+
+    wall_us: Callable[[], int] = lambda: time.time_ns() // 1000
+    steady_s: Callable[[], float] = time.monotonic
+
+
+@dataclass(slots=True)
+class _Reload:
+    """The outcome of the latest reading of the rules. `mistakes` is empty when it went well."""
+
+    success: bool = True
+    at_us: int = 0
+    mistakes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Maintenance:
+    """`until_us` None: until it is ended."""
+
+    running: bool = False
+    until_us: int | None = None
+    reason: str = ""
+
+    def holds(self, now_us: int) -> bool:
+        return self.running and (self.until_us is None or now_us < self.until_us)
+
+
+class Watch:
+    """One daemon. `run` returns when SIGTERM or SIGINT came."""
+
+    def __init__(
+        self,
+        config: Config,
+        load: Callable[[], RuleTable],
+        sources: Sequence[Callable[[dict[str, str]], LiveSource]],
+        clocks: Clocks | None = None,
+    ) -> None:
+        """
+        Args:
+            load: Reads the rules; called at the start and on SIGHUP.
+            sources: Each opens one source, given the positions to resume from.
+        """
+        self.config = config
+        self.engine = Engine(load())
+        self._load, self._openers, self._clocks = load, sources, clocks or Clocks()
+        self._selector = selectors.DefaultSelector()
+        self._sources: list[LiveSource] = []
+        self._safe: dict[str, str] = {}
+        self._advanced: dict[str, str] = {}
+        self._service = Service()
+        self._maintenance = _Maintenance()
+        self._reload = _Reload(at_us=self._clocks.wall_us())
+        self._loaded: list[RuleTable | str] = []
+        self._stopping = False
+        self._due: dict[str, float] = {}
+        self._times: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
+        self._latencies: dict[str, Latencies] = {}
+        self._last_state = ""
+        self.snapshot = Snapshot()
+
+    def run(self) -> int:
+        """Watch until told to stop. Returns the exit code."""
+        self._open()
+        try:
+            self._service.ready(f"watching {', '.join(source.name for source in self._sources)}")
+            while not self._stopping:
+                for key, mask in self._selector.select(self._timeout_s()):
+                    key.data(mask)
+                self._step()
+        finally:
+            self._close()
+        return 0
+
+    # opening and closing
+
+    def _open(self) -> None:
+        config = self.config
+        for folder in (config.state_dir, config.run_dir):
+            with contextlib.suppress(OSError):
+                Path(folder).mkdir(parents=True, exist_ok=True)
+        self._history = History.open(
+            Path(config.state_dir) / "history.db",
+            Limits(age_s=config.history.max_age_days * 86400.0, size_bytes=config.history.max_mb * 1_000_000),
+        )
+        entries = self._history.recent_entries()
+        self.engine.replay(((e.identity, e.item) for e in entries if e.item is not None), self._clocks.wall_us())
+        self._take_notes()
+        self._wake_read, self._wake_write = socket.socketpair()
+        for end in (self._wake_read, self._wake_write):
+            end.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, self._woken)
+        self._catch_signals()
+        positions = self._history.positions()
+        for opener in self._openers:
+            source = opener(positions)
+            self._sources.append(source)
+            self._selector.register(source.fileno(), selectors.EVENT_READ, _reader(self, source))
+        self._followers = Followers(Path(config.run_dir) / "follow.sock", self._selector, self._greeting)
+        self._state_file = StateFile(Path(config.run_dir) / "state.json")
+        for source in self._sources:
+            self._read(source)
+        self._step()
+        self._web = WebServer(config.listen, lambda: self.snapshot, _path(config.web_config_file))
+        self._web.start()
+
+    def _close(self) -> None:
+        self._service.stopping()
+        for settled in self.engine.settle(self._clocks.wall_us(), everything=True):
+            self._keep(settled)
+        self._announce()
+        self._put_state()
+        self._web.close()
+        self._followers.close()
+        for source in self._sources:
+            source.close()
+        self._state_file.close()
+        if not self._history.close(_CLOSE_S):
+            _complain("the disk did not take the last of the history in time; it will be read again from the sources")
+
+    def _catch_signals(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+        signal.set_wakeup_fd(self._wake_write.fileno(), warn_on_full_buffer=False)
+        signal.signal(signal.SIGTERM, self._on_stop)
+        signal.signal(signal.SIGINT, self._on_stop)
+        signal.signal(signal.SIGHUP, self._on_reload)
+
+    # the loop
+
+    def _timeout_s(self) -> float:
+        now = self._clocks.steady_s()
+        waits = [due - now for due in self._due.values()]
+        if (deadline := self.engine.deadline_us()) is not None:
+            waits.append((deadline - self._clocks.wall_us()) / 1e6)
+        return max(0.0, min([_HOUSEKEEPING_S, *waits]))
+
+    def _step(self) -> None:
+        now_us = self._clocks.wall_us()
+        for settled in self.engine.settle(now_us):
+            self._keep(settled)
+        for source in self._sources:
+            self._rest(source)
+        if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
+            self._service.alive()
+            self._take_notes()
+            self._take_rules()
+            for message in self._history.take_messages():
+                _complain(message)
+        if self._is_due("advance", _ADVANCE_S):
+            self._advance()
+        self._announce()
+        if self._is_due("state", _STATE_S):
+            self._put_state()
+        self._refresh()
+
+    def _is_due(self, what: str, every_s: float) -> bool:
+        now = self._clocks.steady_s()
+        if now < self._due.get(what, 0.0):
+            return False
+        self._due[what] = now + every_s
+        return True
+
+    def _read(self, source: LiveSource) -> None:
+        now_us = self._clocks.wall_us()
+        for record in source.read():
+            if record.trusted == "no" and self.config.accept_injected:
+                record = replace(record, trusted="injected")
+            self.engine.feed(source.name, record, now_us)
+
+    def _rest(self, source: LiveSource) -> None:
+        """A source whose events are all complete may be resumed behind what it has delivered."""
+        if not self.engine.waits(source.name):
+            self._safe[source.name] = source.position()
+
+    def _advance(self) -> None:
+        for name, position in self._safe.items():
+            if position and self._advanced.get(name) != position:
+                self._advanced[name] = position
+                self._history.advance(name, position)
+
+    def _keep(self, settled: Settled) -> None:
+        record, item = settled.item.record, settled.item
+        counts = counters_for(settled.finding) if settled.finding is not None and record.trusted != "no" else ()
+        new = self._history.append(
+            Entry(
+                identity=settled.identity,
+                source=settled.source,
+                position=self._safe.get(settled.source),
+                wall_us=record.wall_us,
+                boot_id=record.boot_id,
+                item=encode(item),
+                totals=counts,
+            )
+        )
+        if not new or not counts or record.wall_us is None:
+            return
+        for metric, labels in counts:
+            kept = tuple((name, value) for name, value in labels if name not in ("gi", "ci", "fatal"))
+            last = metric.removesuffix("_events_total") + "_last_timestamp_seconds"
+            if metric.endswith("_events_total"):
+                self._times[last, kept] = max(self._times.get((last, kept), 0.0), record.wall_us / 1e6)
+        if isinstance(item, Event):
+            self._latencies.setdefault(settled.source, Latencies()).add((self._clocks.wall_us() - record.wall_us) / 1e6)
+
+    # incidents
+
+    def _announce(self) -> None:
+        changes = self.engine.changes(self._clocks.wall_us())
+        worth = [change for change in changes if _worth_telling(change)]
+        for change in worth:
+            if change.before is None:
+                opened = change.incident
+                self._history.append(Entry(identity=f"incident/{opened.id}", totals=(incident_counter(opened),)))
+            self._followers.publish(self._message(_kind(change), change.incident))
+        if worth:
+            self._put_state()
+            self._say_status()
+
+    def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
+        now_us = self._clocks.wall_us()
+        return {
+            "schema": "xidwatch.follow/1",
+            "change": kind,
+            "time_us": now_us,
+            "host": socket.gethostname(),
+            "maintenance": self._maintenance.holds(now_us),
+            "incident": incident_object(incident, self.engine.rules, self._hosts()),
+        }
+
+    def _greeting(self) -> list[dict[str, Any]]:
+        return [self._message("present", incident) for incident in active(list(self.engine.incidents.values()))]
+
+    def _hosts(self) -> tuple[Any, ...]:
+        return self.engine.correlator.book.reports({})
+
+    def _put_state(self) -> None:
+        self._state_file.put(self._state())
+
+    def _state(self) -> dict[str, Any]:
+        now_us, health = self._clocks.wall_us(), self._history.health()
+        incidents = active(list(self.engine.incidents.values()))
+        return {
+            "schema": "xidwatch.state/1",
+            "time_us": now_us,
+            "host": socket.gethostname(),
+            "maintenance": {"active": self._maintenance.holds(now_us), "until_us": self._maintenance.until_us,
+                            "reason": self._maintenance.reason},  # fmt: skip
+            "sources": [
+                {
+                    "name": source.name,
+                    "up": source.health().up,
+                    "records": source.health().records_total,
+                    "lost": source.health().lost_records_total,
+                    "restarts": source.health().restarts_total,
+                    "untrusted": source.health().untrusted_total,
+                }
+                for source in self._sources
+            ],
+            "injection_accepted": self.config.accept_injected,
+            "rules": {"success": self._reload.success, "mistakes": list(self._reload.mistakes)},
+            "history": {"up": health.up, "backlog": health.backlog, "write_failures": health.write_failures_total,
+                        "last_error": health.last_error},  # fmt: skip
+            "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
+        }
+
+    def _say_status(self) -> None:
+        incidents = active(list(self.engine.incidents.values()))
+        worst = max(incidents, key=lambda one: ("info", "warning", "critical").index(one.severity), default=None)
+        self._service.status(f"{len(incidents)} incidents; {worst.sentence}" if worst else "no incident")
+
+    # notes, rules, signals
+
+    def _take_notes(self) -> None:
+        for note in self._history.take_notes():
+            self._obey(note)
+
+    def _obey(self, note: Note) -> None:
+        if note.kind == "incident_close":
+            self.engine.close(str(note.data.get("id")), str(note.data.get("reason", "")))
+        elif note.kind == "maintenance_start":
+            until = note.data.get("until_us")
+            self._maintenance = _Maintenance(True, until if isinstance(until, int) else None, str(note.data.get("reason", "")))
+        elif note.kind == "maintenance_end":
+            self._maintenance = _Maintenance()
+
+    def _on_stop(self, _signal: int, _frame: object) -> None:
+        self._stopping = True
+
+    def _on_reload(self, _signal: int, _frame: object) -> None:
+        # Reading files may block, so it does not happen here; the loop takes the table once it is there.
+        threading.Thread(target=self._read_rules, name="rules", daemon=True).start()
+
+    def _read_rules(self) -> None:
+        try:
+            self._loaded.append(self._load())
+        except XidwatchError as error:
+            self._loaded.append(str(error))
+        except Exception as error:  # noqa: BLE001  # whatever is wrong with a file, the old table stays in force
+            self._loaded.append(f"the rules could not be read: {error}")
+        self._due["housekeeping"] = 0.0
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"\0")
+
+    def _take_rules(self) -> None:
+        while self._loaded:
+            loaded = self._loaded.pop(0)
+            if isinstance(loaded, str):
+                self._reload = _Reload(False, self._reload.at_us, tuple(loaded.split("\n")))
+                _complain(f"the old rules stay in force:\n{loaded}")
+            else:
+                self._reload = _Reload(True, self._clocks.wall_us())
+                self.engine.rejudge(loaded)
+
+    def _woken(self, _mask: int) -> None:
+        with contextlib.suppress(BlockingIOError):
+            while self._wake_read.recv(4096):
+                continue
+
+    # metrics
+
+    def _refresh(self) -> None:
+        health = self._history.health()
+        self.snapshot = Snapshot(
+            totals=self._history.totals(),
+            times=dict(self._times),
+            incidents=tuple(active(list(self.engine.incidents.values()))),
+            driver_actions=self._driver_actions(),
+            sources={source.name: source.health() for source in self._sources},
+            parse_failures={"malformed": self.engine.malformed_total()},
+            maintenance=self._maintenance.holds(self._clocks.wall_us()),
+            injection_accepted=self.config.accept_injected,
+            rules_reload_success=self._reload.success,
+            rules_reload_timestamp_s=self._reload.at_us / 1e6,
+            rules_version=self.engine.rules.version,
+            history=health,
+            latencies={name: latency.counts() for name, latency in self._latencies.items()},
+        )
+
+    def _driver_actions(self) -> dict[str, int]:
+        actions: dict[str, int] = {}
+        for case in self.engine.correlator.cases:
+            for pci, finding in case.actions.items():
+                value = getattr(finding.event.detail, "recovery_action", None)
+                if pci is not None and value is not None:
+                    actions[str(pci)] = value
+        return actions
+
+
+@dataclass(slots=True)
+class Latencies:
+    """Seconds from the kernel's clock to our counters, in buckets."""
+
+    bounds: tuple[float, ...] = (0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0)
+    hits: list[int] = field(default_factory=lambda: [0] * 12)
+    total_s: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one; a clock that stepped back counts as no delay."""
+        seconds = max(0.0, seconds)
+        self.hits[next((i for i, bound in enumerate(self.bounds) if seconds <= bound), len(self.bounds))] += 1
+        self.total_s += seconds
+
+    def counts(self) -> tuple[tuple[tuple[float, int], ...], int, float]:
+        """((upper bound, count in that bucket), ...), how many in all, their sum."""
+        return tuple(zip(self.bounds, self.hits, strict=False)), sum(self.hits), self.total_s
+
+
+def _reader(watch: Watch, source: LiveSource) -> Callable[[int], None]:
+    return lambda _mask: watch._read(source)
+
+
+def _kind(change: Change) -> str:
+    if change.before is None:
+        return "opened"
+    return "ended" if change.incident.state == "resolved" and change.before.state != "resolved" else "changed"
+
+
+def _worth_telling(change: Change) -> bool:
+    """Whether a person would see a difference; a storm that only counts on is not told again and again."""
+    return change.before is None or _visible(change.before) != _visible(change.incident)
+
+
+def _visible(incident: Incident) -> tuple[object, ...]:
+    return (
+        incident.state, incident.severity, incident.fault_class, incident.recovery, incident.investigate, incident.gpus,
+        incident.members[incident.root].finding.rule.id, len(incident.members), incident.scope,
+    )  # fmt: skip
+
+
+def _path(text: str | None) -> Path | None:
+    return Path(text) if text else None
+
+
+def _complain(text: str) -> None:
+    sys.stderr.write(f"xidwatch: {text}\n")
+    sys.stderr.flush()
