@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from xidwatch.core.pattern import lazy
 
-_FORM = re.compile(r"([+-]?(?:\d[\d_,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)$")
-_GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?$")
+_FORM = lazy(r"([+-]?(?:\d[\d_,]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)$")
+_GROUPED = lazy(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?$")
 _PREFIXES = "kmgtp"
 _COUNTS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9, "g": 1e9, "t": 1e12}
 _TOKENS = {"": 1, "k": 1000, "m": 1000**2, "K": 1024, "M": 1024**2, "Ki": 1024, "Mi": 1024**2}

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.core.classify import Entry, Key, Knowledge, Nvlink4Row, Nvlink5Row, RuleTable, TableName
+from xidwatch.core.pattern import lazy
 from xidwatch.core.rule import Action, Combination, Command, Guidance, Pattern, Rule, Source
 from xidwatch.errors import XidwatchError
 
@@ -31,10 +32,10 @@ TYPES: dict[TableName, type[Knowledge]] = {
 _KNOWN: dict[str, TableName] = {name: name for name in TYPES}
 _OTHERS = {"accelerators.toml"}
 """Files in the folder that are no rules."""
-_TABLE = re.compile(r"(\w+)\]\]")
-_ID = re.compile(r'^id *= *"([^"]*)"', re.MULTILINE)
-_ABOUT = re.compile(r'^(xid|sxid|kind) *= *(?:(\d+)|"(\w+)")', re.MULTILINE)
-_FIRST_LINE = re.compile(r"^\[\[(\w+)\]\]", re.MULTILINE)
+_TABLE = lazy(r"(\w+)\]\]")
+_ID = lazy(r'^id *= *"([^"]*)"', re.MULTILINE)
+_ABOUT = lazy(r'^(xid|sxid|kind) *= *(?:(\d+)|"(\w+)")', re.MULTILINE)
+_FIRST_LINE = lazy(r"^\[\[(\w+)\]\]", re.MULTILINE)
 
 
 class RuleFileError(XidwatchError):

@@ -5,20 +5,21 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta, timezone, tzinfo
 
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.verdict import wall_time
 from xidwatch.errors import XidwatchError
 
 UTC = timezone.utc
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{2})?$", re.IGNORECASE)
-_AGO = re.compile(r"-?\s*(\d+)\s*(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?(\s+ago)?$", re.IGNORECASE)
+_OFFSET = lazy(r"(?:UTC|GMT)?([+-])(\d{1,2}):?(\d{2})?$", re.IGNORECASE)
+_AGO = lazy(r"-?\s*(\d+)\s*(s|sec|second|m|min|minute|h|hour|d|day|w|week)s?(\s+ago)?$", re.IGNORECASE)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-_MOMENT = re.compile(
+_MOMENT = lazy(
     r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:[.,](\d{1,9}))?)?\s*(Z|[+-]\d{2}:?\d{2})?)?$",
     re.IGNORECASE,
 )
-_CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?$")
+_CLOCK = lazy(r"(\d{1,2}):(\d{2})(?::(\d{2}))?$")
 
 
 def moment(record: Record, zone: tzinfo | None = None) -> datetime | None:

@@ -290,8 +290,11 @@ class Watch:
             "schema": "xidwatch.state/1",
             "time_us": now_us,
             "host": socket.gethostname(),
-            "maintenance": {"active": self._maintenance.holds(now_us), "until_us": self._maintenance.until_us,
-                            "reason": self._maintenance.reason},  # fmt: skip
+            "maintenance": {
+                "active": self._maintenance.holds(now_us),
+                "until_us": self._maintenance.until_us,
+                "reason": self._maintenance.reason,
+            },  # fmt: skip
             "sources": [
                 {
                     "name": source.name,
@@ -305,8 +308,12 @@ class Watch:
             ],
             "injection_accepted": self.config.accept_injected,
             "rules": {"success": self._reload.success, "mistakes": list(self._reload.mistakes)},
-            "history": {"up": health.up, "backlog": health.backlog, "write_failures": health.write_failures_total,
-                        "last_error": health.last_error},  # fmt: skip
+            "history": {
+                "up": health.up,
+                "backlog": health.backlog,
+                "write_failures": health.write_failures_total,
+                "last_error": health.last_error,
+            },  # fmt: skip
             "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
         }
 

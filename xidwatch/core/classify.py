@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from xidwatch.core.event import Event, SxidDetail, XidDetail
 from xidwatch.core.incident import Finding
 from xidwatch.core.nvlink import Nvlink4Match, Nvlink4Row, Nvlink5Match, Nvlink5Row, decode_nvlink4, decode_nvlink5
+from xidwatch.core.pattern import lazy
 from xidwatch.core.rule import (
     RUNGS,
     SEVERITIES,
@@ -179,7 +180,7 @@ class RuleTable:
         if rule.hint is not None and rule.hint not in text:
             return False
         if (wording := self._wordings.get(rule.match)) is None:
-            wording = self._wordings[rule.match] = re.compile(rule.match)
+            wording = self._wordings[rule.match] = lazy(rule.match)
         return wording.search(text) is not None
 
     def _by_nvlink5(self, rule: Rule, detail: XidDetail, match: Nvlink5Match) -> Rule:

@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from xidwatch.core.event import Context
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import parse_pci
 from xidwatch.core.record import Record
 
@@ -23,7 +24,7 @@ class _Wording(NamedTuple):
 
 def _wording(kind: str, literals: str, pattern: str) -> _Wording:
     """A wording; its literals are written with bars between them."""
-    return _Wording(kind, tuple(literals.split("|")), re.compile(pattern))
+    return _Wording(kind, tuple(literals.split("|")), lazy(pattern))
 
 
 _WORDINGS: tuple[_Wording, ...] = (

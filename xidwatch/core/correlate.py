@@ -161,7 +161,12 @@ class Correlator:
     def tick(self, now: Record, host: str) -> None:
         """End, at the time of this record, what silence ends: a host's cases that ask for no more than an application restart."""
         for case in self.cases:
-            if case.host != host or case.state != "active" or case.needs() > RUNGS.index("restart_app") or case.has("persistent"):
+            if (
+                case.host != host
+                or case.state != "active"
+                or case.needs() > RUNGS.index("restart_app")
+                or case.has("persistent")
+            ):
                 continue
             gap = gap_s(case.last.record, now)
             if gap is not None and gap >= GPU_SILENCE_S:

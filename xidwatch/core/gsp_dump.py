@@ -6,17 +6,17 @@ src/nvidia/src/libraries/crashcat/v1/impl/crashcat_report_v1_*.c (registers and 
 
 from __future__ import annotations
 
-import re
+from xidwatch.core.pattern import lazy
 
-_RPC_DUMP = re.compile(
+_RPC_DUMP = lazy(
     r"NVRM:? ?\s*(?:GPU\d+ )?(?:\w+: )?(?:GSP RPC buffer contains|RPC (?:event )?history |entry +function |-?\d+ +\d+ +\w"
     r"|\*{4,}|={3,} *GSP|Note: Please also check logs above)|NVRM:? {4,}-?\d+ "
 )
-_CRASH_DUMP = re.compile(
+_CRASH_DUMP = lazy(
     r"NVRM:? ?(?:GPU\d+ )?(?:(?:\w+: )?GSP: | {2,}\S|Reported by libos|RISC-V CSR State|Stack "
     r"|(?:\w+: )?RC all (?:user )?channels|(?:\w+: )?\*{10,}|(?:\w+: )?-{10,})"
 )
-_STACK = re.compile(  # os_dump_stack
+_STACK = lazy(  # os_dump_stack
     r"\s*(?:CPU: \d+ |Hardware name: |Call [Tt]race:|</?(?:TASK|IRQ|NMI)>|\[<[0-9a-f]+>\]"
     r"|(?:\? )?[\w.]+\+0x[0-9a-f]+/0x[0-9a-f]+|RIP: |RSP: |Code: |[RC][A-Z0-9]{2}: )"
 )

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from xidwatch.core.event import Attribution, Event, HungTaskDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.stack import added, gpu_frame, is_gpu_module, is_gpu_thread, may_be_kernel, parse_frame, read_frames
 
@@ -24,32 +25,32 @@ _LONGEST_BLOCK = 250
 _BLOCK_GAP_S = 20.0
 """A serial console prints a long stack in a few seconds; what comes later is another report's."""
 
-_HEAD = re.compile(
+_HEAD = lazy(
     r"INFO: task (?P<name>.{0,120}):(?P<pid>\d+) blocked (?P<io>in I/O wait )?for more than(?:\s+(?P<s>\d+) seconds)?",
     re.DOTALL,
 )
-_HALF_HEAD = re.compile(r":(?P<pid>\d+) blocked (?P<io>in I/O wait )?for more than (?P<s>\d+) seconds\.$")
-_BLOCKER = re.compile(
+_HALF_HEAD = lazy(r":(?P<pid>\d+) blocked (?P<io>in I/O wait )?for more than (?P<s>\d+) seconds\.$")
+_BLOCKER = lazy(
     r"INFO: task (?P<name>.{0,120}):(?P<pid>\d+)(?: <\w+>)?(?: is)? blocked on an? (?P<lock>mutex|semaphore|rw-semaphore)\b"
 )
-_OWNER = re.compile(r"likely (?:last held|owned) by task (.{0,120}):(\d+)")
-_STATE = re.compile(
+_OWNER = lazy(r"likely (?:last held|owned) by task (.{0,120}):(\d+)")
+_STATE = lazy(
     r"task:(?P<name>.{0,120}?)\s+state:(?P<state>\w)(?:\s+running task)?(?:\s+stack:\s*\d+\s+pid:\s*(?P<pid>\d+))?", re.DOTALL
 )
-_HALF_STATE = re.compile(r"\sstate:\w\s+stack:\s*\d+\s+pid:\s*(\d+)")
-_PARENT = re.compile(r"\bppid:\s*(\d+)")
-_OLD_STATE = re.compile(r"\s[DRS]\s*(?:[0-9a-f]{8,16}\s+)?\d+\s+(?P<pid>\d+)\s+(?P<ppid>\d+)(?:\s|$)")
-_KERNEL = re.compile(r"^\s*(?:Not tainted|Tainted:.*?)\s+(\d+\.\d+\S*)")
-_WORKQUEUE = re.compile(r"^\s*Workqueue: (.+)")
-_END = re.compile(
+_HALF_STATE = lazy(r"\sstate:\w\s+stack:\s*\d+\s+pid:\s*(\d+)")
+_PARENT = lazy(r"\bppid:\s*(\d+)")
+_OLD_STATE = lazy(r"\s[DRS]\s*(?:[0-9a-f]{8,16}\s+)?\d+\s+(?P<pid>\d+)\s+(?P<ppid>\d+)(?:\s|$)")
+_KERNEL = lazy(r"^\s*(?:Not tainted|Tainted:.*?)\s+(\d+\.\d+\S*)")
+_WORKQUEUE = lazy(r"^\s*Workqueue: (.+)")
+_END = lazy(
     r"^\s*(?:</TASK>|RIP: 00(?:33|2b|23):|NMI backtrace for cpu|CPU: \d+ .*Comm:|Showing all locks held|INFO: lockdep is)"
 )
-_NEXT_TRACE = re.compile(r"^\s*Call [Tt]race:")
+_NEXT_TRACE = lazy(r"^\s*Call [Tt]race:")
 
 
 def _prefixes(words: str) -> re.Pattern[str]:
     """Matches a name that begins with one of the words, whatever underscores stand in front."""
-    return re.compile(f"_*(?:{'|'.join(words.split())})")
+    return lazy(f"_*(?:{'|'.join(words.split())})")
 
 
 def _words(text: str) -> frozenset[str]:
@@ -97,9 +98,9 @@ _NETWORK_STORAGE_THREAD = _prefixes(
     "nfsd nfsv4 nfs4 nfsio rpciod lockd ceph cifsd ptlrpcd ll_ mdt ost ldlm lov kiblnd socknal drbd"
 )
 _NETWORK_THREAD = _prefixes("netns ksoftirqd krdsd ib_ napi/ rdma mlx")
-_NETWORK_STORAGE_WORK = re.compile(r"ceph|nfs|rpciod|xprtiod|cifs")
-_STORAGE_WORK = re.compile(r"writeback|xfs|ext4|jbd2|btrfs|\bmd|dm-|kcryptd|nvme|scsi|blk|loop|disk_events")
-_NETWORK_WORK = re.compile(r"netns|cleanup_net|linkwatch|ipv6|addrconf|\bib|rdma|mlx|bond")
+_NETWORK_STORAGE_WORK = lazy(r"ceph|nfs|rpciod|xprtiod|cifs")
+_STORAGE_WORK = lazy(r"writeback|xfs|ext4|jbd2|btrfs|\bmd|dm-|kcryptd|nvme|scsi|blk|loop|disk_events")
+_NETWORK_WORK = lazy(r"netns|cleanup_net|linkwatch|ipv6|addrconf|\bib|rdma|mlx|bond")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, Trust
 
-_KERNEL_TAG = re.compile(r"(?:NVRM|INFO|BUG|mce|rcu|watchdog|EDAC|nvidia(?:-\w+)?)$")
+_KERNEL_TAG = lazy(r"(?:NVRM|INFO|BUG|mce|rcu|watchdog|EDAC|nvidia(?:-\w+)?)$")
 _LARGEST_FIELD = 16 << 20
 
 

@@ -232,7 +232,11 @@ def incident_id(case: Case) -> str:
 
 
 def _gpu_folds(case: Case) -> list[Fold]:
-    return [fold for fold in case.folds.values() if fold.finding.event.kind in ("xid", "nvrm") and fold.finding.event.pci is not None]
+    return [
+        fold
+        for fold in case.folds.values()
+        if fold.finding.event.kind in ("xid", "nvrm") and fold.finding.event.pci is not None
+    ]
 
 
 def _members(item: _Judged) -> tuple[Member, ...]:

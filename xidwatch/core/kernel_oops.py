@@ -6,10 +6,10 @@ lies in an nvidia module. Source: Linux arch/x86/kernel/dumpstack.c, arch/x86/mm
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from xidwatch.core.event import Event, NvrmDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
 
 OOPS_LITERALS: tuple[str, ...] = (
@@ -18,16 +18,16 @@ OOPS_LITERALS: tuple[str, ...] = (
 )  # fmt: skip
 
 # With `ip:` behind it a general protection fault is a program's, not the kernel's.
-_OOPS = re.compile(
+_OOPS = lazy(
     r"BUG: (?:unable to handle|kernel NULL pointer)|Unable to handle kernel|kernel BUG at |\bOops: "
     r"|general protection fault(?!.*(?: ip:|\berror:\d+ in ))"
 )
-_CPU = re.compile(r"CPU: \d+ (?:UID: \d+ )?PID: (\d+) Comm: (.+?)(?: (?:Tainted: |Not tainted|Kdump: ).*)?$")
-_NVIDIA_FRAME = re.compile(
+_CPU = lazy(r"CPU: \d+ (?:UID: \d+ )?PID: (\d+) Comm: (.+?)(?: (?:Tainted: |Not tainted|Kdump: ).*)?$")
+_NVIDIA_FRAME = lazy(
     r"(?:RIP: [0-9a-f]{4}:|pc : |lr : |(?:\[[ <0-9a-f.>]+\] )?)(?P<function>[\w.]+)\+0x[0-9a-f]+/0x[0-9a-f]+"
     r" \[nvidia\w*(?: [0-9a-f]+)?\]"
 )
-_BLOCK = re.compile(
+_BLOCK = lazy(
     r"#PF: |PGD |Oops: |Internal error: |invalid opcode: |Hardware name: |RIP: 0010|Call [Tt]race:|Mem abort|pstate: |pc : "
 )
 _BLOCK_S = 2.0

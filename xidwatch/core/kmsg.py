@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 
-_HEAD = re.compile(r"(\d{1,10}),(\d{1,20}),(\d{1,20}),([^;,]*)(?:,[^;]*)?;")
-_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+_HEAD = lazy(r"(\d{1,10}),(\d{1,20}),(\d{1,20}),([^;,]*)(?:,[^;]*)?;")
+_ESCAPE = lazy(rb"\\x([0-9a-fA-F]{2})")
 
 
 def parse_kmsg(record: str | bytes) -> Record | None:

@@ -9,6 +9,7 @@ import re
 from dataclasses import replace
 
 from xidwatch.core.event import Event, Kind, LockupDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.stack import added, gpu_frame, is_gpu_thread, may_be_kernel, parse_frame, read_frames, read_instruction
 
@@ -24,37 +25,37 @@ LITERALS: tuple[str, ...] = (
 _LONGEST_BLOCK = 200
 _BLOCK_GAP_S = 20.0
 
-_SOFT = re.compile(
+_SOFT = lazy(
     r"(?:(?:NMI )?watchdog: )?BUG: soft lockup - CPU#(?P<cpus>\d+) stuck for (?P<s>\d+)s!"
     r"(?: \[(?P<name>.{0,120}):(?P<pid>\d+)\])?"
     r"|BUG: soft lockup detected on CPU#(?P<old>\d+)"  # 2.6.18
 )
-_HARD = re.compile(
+_HARD = lazy(
     r"(?:(?:NMI )?watchdog: (?:CPU ?\d+:? )?(?:Watchdog )?detected hard LOCKUP on (?:cpu|other CPUs) (?P<cpus>\d+[\d,-]*)"
     r"|watchdog: CPU (?P<old>\d+) (?:self-detected hard|Hard) LOCKUP)"  # powerpc
 )
-_HARD_PANIC = re.compile(r"Kernel panic - not syncing: (?:Watchdog detected hard LOCKUP(?: on cpu (?P<cpus>\d+))?|Hard LOCKUP)")
-_RCU = re.compile(
+_HARD_PANIC = lazy(r"Kernel panic - not syncing: (?:Watchdog detected hard LOCKUP(?: on cpu (?P<cpus>\d+))?|Hard LOCKUP)")
+_RCU = lazy(
     r"(?:rcu: )?INFO: \w+ (?:self-)?detected (?:expedited )?stalls? on (?:CPUs/tasks|CPUs|CPU|tasks)\b(?P<rest>.*)"
     r"|INFO: RCU detected CPU (?:(?P<cpus>\d+) stall|stalls:(?P<old>[ \d]+))",  # 2.6
     re.DOTALL,
 )
-_BRACES = re.compile(r"\{([^}]*)\}")
-_MEMBER = re.compile(r"(?<!P)\b(\d+)\b(?:-\S*)?")
-_STALLED = re.compile(r"^\s*(?:rcu:)?\s*(\d+)(?:-[^:\s]{3,6})?: \(", re.MULTILINE)
-_RCU_MORE = re.compile(r"^\s*(?:rcu:)?\s*(?:\((?:t=\d+ jiffies|detected by \d+)|Tasks blocked on level)|kthread timer wakeup")
-_OTHER_STACK = re.compile(r"kthread starved for|grace-period kthread stack dump")
-_DUMP = re.compile(
+_BRACES = lazy(r"\{([^}]*)\}")
+_MEMBER = lazy(r"(?<!P)\b(\d+)\b(?:-\S*)?")
+_STALLED = lazy(r"^\s*(?:rcu:)?\s*(\d+)(?:-[^:\s]{3,6})?: \(", re.MULTILINE)
+_RCU_MORE = lazy(r"^\s*(?:rcu:)?\s*(?:\((?:t=\d+ jiffies|detected by \d+)|Tasks blocked on level)|kthread timer wakeup")
+_OTHER_STACK = lazy(r"kthread starved for|grace-period kthread stack dump")
+_DUMP = lazy(
     r"^\s*CPU: (?P<cpu>\d+) (?:UID: \d+ )?PID: (?P<pid>\d+) Comm: (?P<name>.*?) (?:Kdump: \w+ )?(?:Not tainted|Tainted:)"
 )
-_NMI = re.compile(r"NMI backtrace for cpu (\d+)")
+_NMI = lazy(r"NMI backtrace for cpu (\d+)")
 _HEADS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ("soft_lockup", _SOFT),
     ("hard_lockup", _HARD),
     ("hard_lockup", _HARD_PANIC),
     ("rcu_stall", _RCU),
 )
-_REPORTING = re.compile(
+_REPORTING = lazy(
     r"_*(?:dump_stack|show_|nmi_|arch_trigger|trigger_|rcu_|print_cpu_stall|check_cpu_stall|watchdog|update_process_times|tick_|hrtimer_"
     r"|sysvec_|asm_|apic_|smp_apic|irq_exit|panic|handle_irq|local_apic|sched_clock|perf_|do_nmi|end_repeat_nmi|default_do_nmi|exc_nmi"
     r"|ret_from_fork|kthread|worker_thread|process_one_work)"

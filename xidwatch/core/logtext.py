@@ -14,6 +14,7 @@ from typing import NamedTuple
 from xidwatch.core.journal import parse_journal
 from xidwatch.core.kmsg import parse_kmsg
 from xidwatch.core.months import month_number
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, Trust
 
 MESSAGE_STARTS: tuple[str, ...] = (
@@ -67,53 +68,53 @@ class LogLine:
     record: Record | None = None
 
 
-_ANSI = re.compile(r"(?:\x1b|#033|\^\[)\[[0-9;?]*[ -/]*[@-~]")
-_OCTAL = re.compile(r"#0(11|12|15)")
-_GREP = re.compile(
+_ANSI = lazy(r"(?:\x1b|#033|\^\[)\[[0-9;?]*[ -/]*[@-~]")
+_OCTAL = lazy(r"#0(11|12|15)")
+_GREP = lazy(
     r"(?:[\w./+@-]*(?:\.log|\.txt|\.gz|syslog|messages|dmesg)[\w.-]*)[:-](?:\d+[:-])?(?=[^\s/])|\d{1,9}[:-](?=[\[A-Z<]\S)"
 )
-_UPTIME = re.compile(r"\[? {0,11}(\d{1,9})\.(\d{2,9})(?: <[ \d.+]*>)?\] ?")
-_CALLER = re.compile(r"\[ *[TC]\d+\] ?")
-_CTIME = re.compile(r"\[\S+ +(\S+) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: <[ \d.+]*>)?\] ?")
-_HEADING = re.compile(r"\[([^\W\d_]{3,9}\.?|\d{1,2}[月월]) *(\d{1,2}) (\d\d):(\d\d)\] ?")
-_DELTA = re.compile(r"\[ *[+<] *(\d{1,9})\.(\d{6}) *>?\] ?")
-_ELIDED = re.compile(r"\[ ?(?:\.\.\.|…) ?\] ?")
+_UPTIME = lazy(r"\[? {0,11}(\d{1,9})\.(\d{2,9})(?: <[ \d.+]*>)?\] ?")
+_CALLER = lazy(r"\[ *[TC]\d+\] ?")
+_CTIME = lazy(r"\[\S+ +(\S+) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: <[ \d.+]*>)?\] ?")
+_HEADING = lazy(r"\[([^\W\d_]{3,9}\.?|\d{1,2}[月월]) *(\d{1,2}) (\d\d):(\d\d)\] ?")
+_DELTA = lazy(r"\[ *[+<] *(\d{1,9})\.(\d{6}) *>?\] ?")
+_ELIDED = lazy(r"\[ ?(?:\.\.\.|…) ?\] ?")
 _ZONE = r"(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d)(?![\w:]))?"
-_ISO = re.compile(
+_ISO = lazy(
     r"(\[?)(?:[A-Z][a-z]{2},? )?(\d{4})([-/])(\d\d)[-/](\d\d)([T ])(\d\d):(\d\d):(\d\d)(?:([.,])(\d{1,9}))?"
     + _ZONE
     + r"(?: [A-Z]{3,4}(?= \S+ \S+:))?(?:\]:? ?|:? +|:?$|(?=\())"
 )
-_RFC3164 = re.compile(
+_RFC3164 = lazy(
     r"([^\W\d_]{3,10}\.?|\d{1,2}[月월]) {1,2}(\d{1,2})(?: (\d{4}))? (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?" + _ZONE + r"(?: |$)"
 )
-_UNIX = re.compile(r"(\d{10})\.(\d{6}) (?=\S+ \S+:)")
-_PRI = re.compile(r"<(\d{1,3})>(?=[\[\w ])")
-_RFC5424 = re.compile(r"1 (?=(?:-|\d{4}-\d\d-\d\dT)\S* )")
-_RFC5424_REST = re.compile(r"(\S+) (\S+) (\S+) (\S+) \S+ (?:-|(?:\[(?:[^\]\"\\]|\"(?:[^\"\\]|\\.)*\"|\\.)*\])+)(?: \ufeff?|$)")
-_LEVEL = re.compile(
+_UNIX = lazy(r"(\d{10})\.(\d{6}) (?=\S+ \S+:)")
+_PRI = lazy(r"<(\d{1,3})>(?=[\[\w ])")
+_RFC5424 = lazy(r"1 (?=(?:-|\d{4}-\d\d-\d\dT)\S* )")
+_RFC5424_REST = lazy(r"(\S+) (\S+) (\S+) (\S+) \S+ (?:-|(?:\[(?:[^\]\"\\]|\"(?:[^\"\\]|\\.)*\"|\\.)*\])+)(?: \ufeff?|$)")
+_LEVEL = lazy(
     r"(kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local\d) *: *"
     r"(?:emerg|alert|crit|err|error|warn|warning|notice|info|debug) *: ?"
 )
-_TALOS = re.compile(r"([\w.-]+): (?=(?:kern|user|daemon): )")
-_CLUSTER = re.compile(r"([A-Za-z][\w.-]*): (?=\[ *\d+\.\d{2}|\[[A-Z][a-z]{2} [A-Z][a-z]{2} )")
-_CRI = re.compile(r"(?:stdout|stderr) [FP] ")
-_COMPONENT = re.compile(r"\[[A-Z]+\](?=\d{4}-)")
-_KERNEL_TAG = re.compile(r"(?:(\S+) +)??kernel:(?: |(?=\[)|$)")
-_TAG = re.compile(r"(?:([\w.:-]+) +)?(\([^\s()]+\)|[^\s:\[\]()]+)(?:\[(\d*)\])?:(?: |$)")
-_BARE_TAG = re.compile(r"(\([^\s()]+\)|[^\s:\[\]()]+)(?:\[(\d*)\])?:(?: |$)")
-_LEVEL_WORD = re.compile(r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|PANIC|-)$", re.IGNORECASE)
-_INJECTED = re.compile(r"(?:NVRM|nvidia-(?:nvswitch\d+|uvm|modeset|nvlink|peermem)|mce|rcu)$")
-_CONSOLE = re.compile(r"\[ *(\d{1,9})\.(\d{6})\](?=[ \[])")
-_VLLM = re.compile(r"(?:\([^()]*\) )?(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) ")
-_GLOG = re.compile(r"(?:\[\d+\] )?(?:\[rank\d+\]:)?\[?[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
-_BEHIND_PROCESS = re.compile(r"\([^()]*\) (?=\[?\d{4}-)")
+_TALOS = lazy(r"([\w.-]+): (?=(?:kern|user|daemon): )")
+_CLUSTER = lazy(r"([A-Za-z][\w.-]*): (?=\[ *\d+\.\d{2}|\[[A-Z][a-z]{2} [A-Z][a-z]{2} )")
+_CRI = lazy(r"(?:stdout|stderr) [FP] ")
+_COMPONENT = lazy(r"\[[A-Z]+\](?=\d{4}-)")
+_KERNEL_TAG = lazy(r"(?:(\S+) +)??kernel:(?: |(?=\[)|$)")
+_TAG = lazy(r"(?:([\w.:-]+) +)?(\([^\s()]+\)|[^\s:\[\]()]+)(?:\[(\d*)\])?:(?: |$)")
+_BARE_TAG = lazy(r"(\([^\s()]+\)|[^\s:\[\]()]+)(?:\[(\d*)\])?:(?: |$)")
+_LEVEL_WORD = lazy(r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERROR|ERR|CRITICAL|FATAL|PANIC|-)$", re.IGNORECASE)
+_INJECTED = lazy(r"(?:NVRM|nvidia-(?:nvswitch\d+|uvm|modeset|nvlink|peermem)|mce|rcu)$")
+_CONSOLE = lazy(r"\[ *(\d{1,9})\.(\d{6})\](?=[ \[])")
+_VLLM = lazy(r"(?:\([^()]*\) )?(?:INFO|WARNING|ERROR|DEBUG|CRITICAL) (\d\d)-(\d\d) (\d\d):(\d\d):(\d\d) ")
+_GLOG = lazy(r"(?:\[\d+\] )?(?:\[rank\d+\]:)?\[?[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
+_BEHIND_PROCESS = lazy(r"\([^()]*\) (?=\[?\d{4}-)")
 _APP_FIRST = frozenset("([IWEFDC")
-_CANDIDATE = re.compile(
+_CANDIDATE = lazy(
     r"(?<!\S)(?=[A-Z][a-z]{2} [ \d]\d \d\d:|\d{4}-\d\d-\d\d[T ]|\S+ kernel: |kernel:|\[[ \d]+\.\d\d|\[[A-Z][a-z]{2} |kern +:)"
 )
-_BOOT = re.compile(r"-- (?:Boot ([0-9a-f]{32})|Reboot) --$")
-_VERBOSE = re.compile(r"(?:_|__)?[A-Z][A-Z_]{2,}=")
+_BOOT = lazy(r"-- (?:Boot ([0-9a-f]{32})|Reboot) --$")
+_VERBOSE = lazy(r"(?:_|__)?[A-Z][A-Z_]{2,}=")
 _LONGEST_JSON = 1 << 16
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from xidwatch.core.event import Event, MceDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.stack import may_be_kernel
 
@@ -18,31 +19,29 @@ MACHINE_CHECK_LITERALS: tuple[str, ...] = (
 )  # fmt: skip
 
 _STATUS = r"(?P<status>[0-9a-f]{8,16})"
-_CPU_CHECK = re.compile(
+_CPU_CHECK = lazy(
     rf"CPU (?P<cpu>\d+): Machine Check(?: Exception| Event)?: +(?:0x)?[0-9a-f]+(?: Bank (?P<bank>\d+): {_STATUS})?"
 )
-_BANK = re.compile(rf"^\s*(?:(?:mce: )?\[Hardware Error\]: )?Bank (?P<bank>\d+): {_STATUS}\b")
-_LOGGED = re.compile(r"(?:mce: )?(?:\[Hardware Error\]: )?Machine check events logged")
-_AMD = re.compile(
-    r"\[Hardware Error\]: CPU:(?P<cpu>\d+) \([0-9a-f:]+\) MC(?P<bank>\d+)_STATUS\[[^\]]*\]: 0x(?P<status>[0-9a-f]+)"
-)
-_AMD_WORD = re.compile(r"\[Hardware Error\]: (?P<word>Corrected error|Deferred error|Uncorrected, software|System Fatal error)")
-_EDAC = re.compile(r"EDAC (?:\w+ )?MC(?P<mc>\d+): (?:\d+ )?(?P<what>CE|UE)\b[ ,]")
-_EDAC_PLACE = re.compile(r"\bon (\S+)")
-_HANDLING = re.compile(r"EDAC (?:\w+ )?MC\d+: HANDLING MCE")
-_EDAC_MORE = re.compile(r"EDAC (?:\w+ )?MC\d+: (?:TSC|ADDR|MISC|PROCESSOR) ")
-_MCELOG = re.compile(r"Hardware event\. This is not a software error")
-_MCELOG_MORE = re.compile(
+_BANK = lazy(rf"^\s*(?:(?:mce: )?\[Hardware Error\]: )?Bank (?P<bank>\d+): {_STATUS}\b")
+_LOGGED = lazy(r"(?:mce: )?(?:\[Hardware Error\]: )?Machine check events logged")
+_AMD = lazy(r"\[Hardware Error\]: CPU:(?P<cpu>\d+) \([0-9a-f:]+\) MC(?P<bank>\d+)_STATUS\[[^\]]*\]: 0x(?P<status>[0-9a-f]+)")
+_AMD_WORD = lazy(r"\[Hardware Error\]: (?P<word>Corrected error|Deferred error|Uncorrected, software|System Fatal error)")
+_EDAC = lazy(r"EDAC (?:\w+ )?MC(?P<mc>\d+): (?:\d+ )?(?P<what>CE|UE)\b[ ,]")
+_EDAC_PLACE = lazy(r"\bon (\S+)")
+_HANDLING = lazy(r"EDAC (?:\w+ )?MC\d+: HANDLING MCE")
+_EDAC_MORE = lazy(r"EDAC (?:\w+ )?MC\d+: (?:TSC|ADDR|MISC|PROCESSOR) ")
+_MCELOG = lazy(r"Hardware event\. This is not a software error")
+_MCELOG_MORE = lazy(
     r"^\s*(?:MCE \d+$|CPU (?P<cpu>\d+) .*?BANK (?P<bank>\d+)|MISC |ADDR |TIME |MCG |MCi |STATUS (?P<status>[0-9a-f]+) )"
 )
-_APEI = re.compile(
+_APEI = lazy(
     r"(?:\{\d+\})?\[Hardware Error\]: "
     r"(?:Hardware error from APEI|APEI generic hardware error|event severity: |Hardware error detected on CPU)"
 )
-_BLOCK = re.compile(r"(?:\{(?P<serial>\d+)\})?\[Hardware Error\]:\s*(?P<text>.*)", re.DOTALL)
-_SEVERITY = re.compile(r"event severity: (\w+)|^severity: \d+, (\w+)")
-_PLACE = re.compile(r"^(?:fru_text|DIMM location): (.+)")
-_KILLED = re.compile(
+_BLOCK = lazy(r"(?:\{(?P<serial>\d+)\})?\[Hardware Error\]:\s*(?P<text>.*)", re.DOTALL)
+_SEVERITY = lazy(r"event severity: (\w+)|^severity: \d+, (\w+)")
+_PLACE = lazy(r"^(?:fru_text|DIMM location): (.+)")
+_KILLED = lazy(
     r"(?:Memory failure|MCE)[ :]+0x[0-9a-f]+: (?:Killing|Sending SIGBUS to) (?P<name>.*):(?P<pid>\d+) due to hardware memory"
 )
 _CORRECTED_WORDS = {"corrected": True, "recoverable": False, "fatal": False}

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from xidwatch.core.event import Event, NvrmDetail
 from xidwatch.core.gsp_dump import in_crash_dump, in_rpc_dump, rate_limited
 from xidwatch.core.kernel_oops import OOPS_LITERALS, OOPS_OPEN_FOR, extend_oops, start_oops
 from xidwatch.core.nvrmtext import LINE_LITERALS, DriverLine, continues_text, join_text, read_driver_line, read_versions
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
 
 LITERALS: tuple[str, ...] = LINE_LITERALS + OOPS_LITERALS
 
-_PARTNER = re.compile(r"rm_init_adapter(?:\(\d+\))? failed|module->open\(\) failed")
-_SERIAL = re.compile(r"GPU serial number is (\w+)")
+_PARTNER = lazy(r"rm_init_adapter(?:\(\d+\))? failed|module->open\(\) failed")
+_SERIAL = lazy(r"GPU serial number is (\w+)")
 
 _MOMENT_S = 0.1
 _BLOCK_S = 2.0

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from xidwatch.core.event import NvrmDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress, parse_pci
 
 LINE_LITERALS: tuple[str, ...] = (
@@ -81,17 +82,17 @@ WORDINGS: tuple[tuple[str, str], ...] = (
 )
 """The driver's words and what they are called here; the first that a line contains decides."""
 
-_NVRM = re.compile(
+_NVRM = lazy(
     r"NVRM(?:-RC)?(?::\s*|\s+(?=(?:GPU\d+\s+)?\w+: ))(?:GPU(?P<index>\d+)\b(?!\w*:)\s+)?"
     r"(?:(?P<function>[A-Za-z_]\w*): )?(?P<message>.*)",
     re.DOTALL,
 )
-_NOTICES = re.compile(
+_NOTICES = lazy(
     r"loading |unloading|version:? |GPU at (?:PCI:)?[0-9a-f:.]+:?\s*(?:GPU-|$)|GPU Board Serial Number|RmPowerManagement|nvlog"
     r"|Persistence mode is deprecated|GPU [0-9a-f:.]+: GPU serial number is",
     re.IGNORECASE,
 )
-_CONTINUES = re.compile(
+_CONTINUES = lazy(
     # API mismatch, as 80 columns break it in its two wordings
     r"has the version|this kernel module has|the version|make sure that this|kernel module and all|components have"
     r"|have the same|and all NVIDIA|that this kernel|driver components|the same version"
@@ -103,23 +104,23 @@ _CONTINUES = re.compile(
     r"|NVIDIA init module failed|not supported by|NVIDIA (?:Linux |[\d.]+ )?(?:driver release|Legacy)|A - Supported|nvidia\.ko because"
     r"|System Processor|Firmware' sections|the Linux graphics|specific graphics|(?:at )?www\.nvidia|the operating system|README, "
 )
-_PCI = re.compile(
+_PCI = lazy(
     r"(?:\bGPU (?:at )?|\bdevice |\(|^|\bnvidia |\bfor GPU ?(?:\d+: )?)(?:PCI:)?"
     r"([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?)\b"
     r"|nvidia: probe of ([0-9a-f:.]+) failed",
     re.IGNORECASE,
 )
-_DRM_GPU = re.compile(r"\[GPU ID 0x([0-9a-f]+)\]", re.IGNORECASE)
-_LOST_STATUS = re.compile(r"(?:status|returned|ret)\W{0,3}0x0{0,7}f\b|\(0x0{0,7}f\)", re.IGNORECASE)
-_RESET_STATUS = re.compile(r"status\W{0,3}0x0{0,6}62\b|\(0x0{0,6}62\)", re.IGNORECASE)
-_NV_STATUS = re.compile(r"\[NV_ERR_\w+\] \(0x([0-9a-f]+)\)|\bstatus\W{0,3}0x([0-9a-f]+)", re.IGNORECASE)
-_INIT_FAILED = re.compile(r"RmInitAdapter failed! \(0x([0-9a-f]+):0x([0-9a-f]+):", re.IGNORECASE)
-_CLIENT = re.compile(r"the client '(.*?)' \(pid (\d+)\)")
-_CLIENT_VERSION = re.compile(r"the client (?:'.*?' \(pid \d+\) )?has the version ([\w.]+?),")
-_MODULE_VERSION = re.compile(r"this kernel module has the version ([\w.]*\w)")
-_GFW = re.compile(r"GFW.?boot", re.IGNORECASE)
-_UVM_PID = re.compile(r"(?:nvidia-uvm: \S+:\d+ (\w+))?\[pid:(\d+)\]")
-_BAD_WORDS = re.compile(r"err(?:or|no)|fail|fatal|unable|timed? ?out|invalid|cannot|NV_ERR", re.IGNORECASE)
+_DRM_GPU = lazy(r"\[GPU ID 0x([0-9a-f]+)\]", re.IGNORECASE)
+_LOST_STATUS = lazy(r"(?:status|returned|ret)\W{0,3}0x0{0,7}f\b|\(0x0{0,7}f\)", re.IGNORECASE)
+_RESET_STATUS = lazy(r"status\W{0,3}0x0{0,6}62\b|\(0x0{0,6}62\)", re.IGNORECASE)
+_NV_STATUS = lazy(r"\[NV_ERR_\w+\] \(0x([0-9a-f]+)\)|\bstatus\W{0,3}0x([0-9a-f]+)", re.IGNORECASE)
+_INIT_FAILED = lazy(r"RmInitAdapter failed! \(0x([0-9a-f]+):0x([0-9a-f]+):", re.IGNORECASE)
+_CLIENT = lazy(r"the client '(.*?)' \(pid (\d+)\)")
+_CLIENT_VERSION = lazy(r"the client (?:'.*?' \(pid \d+\) )?has the version ([\w.]+?),")
+_MODULE_VERSION = lazy(r"this kernel module has the version ([\w.]*\w)")
+_GFW = lazy(r"GFW.?boot", re.IGNORECASE)
+_UVM_PID = lazy(r"(?:nvidia-uvm: \S+:\d+ (\w+))?\[pid:(\d+)\]")
+_BAD_WORDS = lazy(r"err(?:or|no)|fail|fatal|unable|timed? ?out|invalid|cannot|NV_ERR", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 
 from xidwatch.core.event import Event, OomDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.stack import may_be_kernel
 
@@ -13,22 +14,20 @@ LITERALS: tuple[str, ...] = ("oom-kill:", "ut of memory", "ut of Memory", "Kille
 _LONGEST_BLOCK = 40
 _SAME_KILL_S = 5.0
 
-_SUMMARY = re.compile(r"oom-kill:constraint=(?P<constraint>\w+),.*,task=(?P<name>.*),pid=(?P<pid>\d+)", re.DOTALL)
-_CGROUP = re.compile(r"\boom_memcg=([^,\s]+)|\btask_memcg=([^,\s]+)")
-_KILL = re.compile(
+_SUMMARY = lazy(r"oom-kill:constraint=(?P<constraint>\w+),.*,task=(?P<name>.*),pid=(?P<pid>\d+)", re.DOTALL)
+_CGROUP = lazy(r"\boom_memcg=([^,\s]+)|\btask_memcg=([^,\s]+)")
+_KILL = lazy(
     r"(?P<why>(?P<memcg>[Mm]emory cgroup )?[Oo]ut of [Mm]emory[^:\n]*: )?(?P<verb>[Kk]ill(?:ed)?) process (?P<pid>\d+),?"
     r"(?: UID (?P<uid>\d+),)? \((?P<name>.{0,120}?)\)(?P<rest>,? ?(?:total-vm|vsz|score|UID|or )|[.,]?\s*$|, )",
     re.DOTALL,
 )
-_ANON = re.compile(r"\banon-rss:(\d+)kB")
-_REAPER = re.compile(r"oom_reaper: (?:reaped process |unable to reap pid:)(\d+)")
-_PANIC = re.compile(
+_ANON = lazy(r"\banon-rss:(\d+)kB")
+_REAPER = lazy(r"oom_reaper: (?:reaped process |unable to reap pid:)(\d+)")
+_PANIC = lazy(
     r"Kernel panic - not syncing: (?:[Oo]ut of memory|System is deadlocked on memory)|Out of memory: [\w-]*\s*panic_on_oom"
 )
-_NO_VICTIM = re.compile(r"[Oo]ut of memory and no killable processes")
-_ASKER = re.compile(
-    r"^\s*CPU: \d+ (?:UID: \d+ )?PID: (?P<pid>\d+) Comm: (?P<name>.*?) (?:Kdump: \w+ )?(?:Not tainted|Tainted:)"
-)
+_NO_VICTIM = lazy(r"[Oo]ut of memory and no killable processes")
+_ASKER = lazy(r"^\s*CPU: \d+ (?:UID: \d+ )?PID: (?P<pid>\d+) Comm: (?P<name>.*?) (?:Kdump: \w+ )?(?:Not tainted|Tainted:)")
 
 
 def start(record: Record) -> tuple[Event, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_FORM = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$", re.IGNORECASE)
-_ANCIENT = re.compile(r"([0-9a-f]{4}):([0-9a-f]{2})$", re.IGNORECASE)
+from xidwatch.core.pattern import lazy
+
+_FORM = lazy(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?$", re.IGNORECASE)
+_ANCIENT = lazy(r"([0-9a-f]{4}):([0-9a-f]{2})$", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)

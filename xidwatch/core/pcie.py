@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from xidwatch.core.event import AerDetail, Event, Kind, MceDetail
 from xidwatch.core.machine_check import MACHINE_CHECK_LITERALS, apei_text, extend_machine_check, start_machine_check
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.stack import may_be_kernel
@@ -20,24 +21,24 @@ _LONGEST_BLOCK = 40
 _BLOCK_GAP_S = 1.0
 
 _BDF = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]"
-_BUS_ERROR = re.compile(
+_BUS_ERROR = lazy(
     rf"(?:(?P<driver>[\w-]{1, 40}) )?(?P<bdf>{_BDF})?:? ?(?:AER: )?PCIe Bus Error: (?:severity=)?"
     r"(?P<severity>[A-Z]\w+(?: \([\w-]+\))?)(?:, type=(?P<type>[^,(\n]+))?(?:, (?:id=\w+ ?)?\((?P<agent>[^)\n]*)\))?"
 )
-_RECEIVED = re.compile(
+_RECEIVED = lazy(
     rf"{_BDF}: AER: (?:Multiple )?(?P<severity>Correct(?:ed|able)|Uncorrect(?:ed|able)(?: \([\w-]+\))?) error "
     rf"(?:message )?received(?: from)?:? (?P<bdf>{_BDF})"
 )
-_STATUS = re.compile(rf"(?:(?P<driver>[\w-]{1, 40}) )?(?P<bdf>{_BDF}): (?:AER: )?aer_status: 0x[0-9a-f]+")
-_LAYER = re.compile(r"aer_layer=([^,]+), aer_agent=(.+)")
-_ERROR_BIT = re.compile(r"\[ ?\d+ ?\] ?([A-Z]\w+)")
-_MORE = re.compile(
+_STATUS = lazy(rf"(?:(?P<driver>[\w-]{1, 40}) )?(?P<bdf>{_BDF}): (?:AER: )?aer_status: 0x[0-9a-f]+")
+_LAYER = lazy(r"aer_layer=([^,]+), aer_agent=(.+)")
+_ERROR_BIT = lazy(r"\[ ?\d+ ?\] ?([A-Z]\w+)")
+_MORE = lazy(
     rf"(?P<bdf>{_BDF}).*(?:error status/mask=|TLP Header:|Error of this Agent|aer_uncor_severity|\[ ?\d+ ?\] ?[A-Z])"
     r"|^\s+(?:\[ ?\d+ ?\] ?[A-Z]|TLP Header:)"
 )
-_RECOVERY = re.compile(r"AER: (?:(?P<good>[Dd]evice recovery successful)|[Dd]evice recovery failed|can't recover)")
-_APEI_SECTION = re.compile(r"section[_ ]type: PCIe error")
-_APEI_DEVICE = re.compile(rf"device_id: ({_BDF})")
+_RECOVERY = lazy(r"AER: (?:(?P<good>[Dd]evice recovery successful)|[Dd]evice recovery failed|can't recover)")
+_APEI_SECTION = lazy(r"section[_ ]type: PCIe error")
+_APEI_DEVICE = lazy(rf"device_id: ({_BDF})")
 
 
 def start(record: Record) -> tuple[Event, ...]:

@@ -6,25 +6,24 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 
 MOST_FRAMES = 96
 """Frames kept of one stack; a recursion may print hundreds."""
 
 _NAME = r"[A-Za-z_.$][\w.$]*"
-_FRAME = re.compile(
+_FRAME = lazy(
     r"^\s*(?:<{1,2}/?#?\w+>{1,2}\s+)*"  # <IRQ>, <<EOE>>, <#DF> in front of the frame: kernels before 4.9
     r"(?:\(?\[<?(?:[0-9a-f]{8,16}|0x[0-9a-f]+)>?\]\)?\s+)*"  # [<addr>]; powerpc prints two, s390 puts brackets around
     rf"(\? )?(?::(\w+):)?\(?({_NAME})\+0x[0-9a-f]+/0x[0-9a-f]+\)?"  # :module:function is 2.6's way
     r"(?:\s+\[([\w-]+)(?:\s+[0-9a-f]+)?\])?"
     r"(\s+\(unreliable\))?"
 )
-_ARM = re.compile(
-    rf"^\s*(?:\[<[0-9a-f]+>\] )?\(?({_NAME})(?: \[([\w-]+)[^\]]*\])?\)? from (?:\[<[0-9a-f]+>\] )?\(?({_NAME})\+0x"
-)
-_ARM_MODULE = re.compile(r"\[([\w-]+)\]\)?\s*$")
-_INLINE = re.compile(rf"^\s*({_NAME}) \S+\.[ch]:\d+ \[inline\]")
-_POINTER = re.compile(
+_ARM = lazy(rf"^\s*(?:\[<[0-9a-f]+>\] )?\(?({_NAME})(?: \[([\w-]+)[^\]]*\])?\)? from (?:\[<[0-9a-f]+>\] )?\(?({_NAME})\+0x")
+_ARM_MODULE = lazy(r"\[([\w-]+)\]\)?\s*$")
+_INLINE = lazy(rf"^\s*({_NAME}) \S+\.[ch]:\d+ \[inline\]")
+_POINTER = lazy(
     rf"\b(?:RIP: 0010:|pc : |NIP \[\w+\] )(?:\[<[0-9a-f]+>\]\s+)*({_NAME})\+0x[0-9a-f]+/0x[0-9a-f]+(?: \[([\w-]+))?"
 )
 
@@ -35,11 +34,11 @@ _GPU_MODULES = frozenset((
 ))  # fmt: skip
 _DRM_CORE = ("drm", "drm_kms_helper", "drm_ttm_helper", "ttm", "drm_exec", "drm_gpuvm", "drm_buddy")
 _DISPLAY_ONLY = ("ast", "mgag200", "vkms", "bochs", "qxl", "cirrus", "cirrus_qemu", "simpledrm", "hyperv_drm", "vmwgfx", "udl")
-_GPU_FUNCTION = re.compile(
+_GPU_FUNCTION = lazy(
     r"(?:nvidia_|_nv\d+rm$|uvm_|amdgpu_|radeon_|kfd_|nouveau_|nvkm_|i915_|panfrost_|panthor_|lima_sched|etnaviv_|habanalabs_"
     r"|drm_sched_|drm_gem_|dma_fence_(?:default_)?wait|dma_resv_wait)"
 )
-_GPU_THREAD = re.compile(
+_GPU_THREAD = lazy(
     r"nv_queue|nv_open_q|nvidia-modeset|nvidia-drm|nvidia_|nv-|UVM |uvm_"
     r"|irq/\d+-(?:s-)?(?:nvidia|amdgpu|radeon|nouveau|i915|xe|panfrost)"
     r"|amdgpu|kfd_|card\d+-crtc|(?:gfx|sdma|comp|vcn|jpeg)[_\d.]+$|mali_|pan_js"

@@ -10,22 +10,23 @@ import re
 from dataclasses import dataclass, replace
 
 from xidwatch.core.event import Event, MalformedLine, SxidDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record, gap_s
 
 LITERALS: tuple[str, ...] = ("SXid (",)
 
-_SXID = re.compile(
+_SXID = lazy(
     r"(?:nvidia-nvswitch(?P<switch>\d+):? *)?(?<![A-Za-z])SXid \((?P<addr>[^()\n]*)\): *(?P<code>\d+)(?![\w.])(?:, ?|\s|$)"
     r"(?P<message>[^\n]*)"
 )
-_ELIDED = re.compile(r"PCI:[0-9a-fxX*?.:#_\u2026-]+$")
-_SEVERITY_WORD = re.compile(r"(Fatal|Non-fatal|Nonfatal|Correctable|Corrected|Contained)\b,? ?", re.IGNORECASE)
-_SEVERITY = re.compile(r"Severity (\d+)(?: Engine instance (\d+))?")
+_ELIDED = lazy(r"PCI:[0-9a-fxX*?.:#_\u2026-]+$")
+_SEVERITY_WORD = lazy(r"(Fatal|Non-fatal|Nonfatal|Correctable|Corrected|Contained)\b,? ?", re.IGNORECASE)
+_SEVERITY = lazy(r"Severity (\d+)(?: Engine instance (\d+))?")
 _SEVERITY_NAMES = {0: "Non-fatal", 1: "Fatal", 2: "Correctable"}
-_LINK = re.compile(r"\bLink (\d+)\b", re.IGNORECASE)
-_INSTANCE = re.compile(r"\binstance=(\d+)")
-_WORD = re.compile(r"0x[0-9a-f]+", re.IGNORECASE)
+_LINK = lazy(r"\bLink (\d+)\b", re.IGNORECASE)
+_INSTANCE = lazy(r"\binstance=(\d+)")
+_WORD = lazy(r"0x[0-9a-f]+", re.IGNORECASE)
 
 _FOLD_WITHIN_S = 1.0
 _MOST_LINES = 4  # the text, its Severity line, two Data lines

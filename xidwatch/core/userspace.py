@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from xidwatch.core.event import Event, Kind, UserspaceDetail
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 
 LITERALS: tuple[str, ...] = (
@@ -34,62 +35,62 @@ _WRAPPED_CALL = 400
 
 _SIZE = r"(\d{1,15}(?:\.\d{1,6})?) (bytes|[KMGT]iB)"
 _UNIT = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-_MEMORY = re.compile(
+_MEMORY = lazy(
     rf"(?:CUDA|HIP) out of memory\. Tried to allocate|Tried to allocate {_SIZE}\s*(?:\(GPU|\. GPU)"
     r"|(?:Error|Exception): ?(?:CUDA|HIP) out of memory\.?\s*$|^\s*CUDA out of memory\.\s*$",
     re.MULTILINE,
 )
 _SIZES = {
-    "tried": re.compile(rf"Tried to allocate\s+{_SIZE}"),
-    "total": re.compile(rf"total\s+capac(?:i)?ty\s+of\s+{_SIZE}|{_SIZE}\s+total\s+capacity"),
-    "free": re.compile(rf"of\s+which\s+{_SIZE}\s+is\s+free|{_SIZE}\s+free\b"),
-    "allocated": re.compile(rf"{_SIZE}\s+already\s+allocated|allocated\s+memory\s+{_SIZE}\s+is\s+allocated\s+by\s+PyTorch"),
-    "reserved_unallocated": re.compile(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated"),
-    "reserved": re.compile(rf"{_SIZE}\s+(?:reserved\s+in\s+(?:total|cache)|cached)"),
-    "in_use": re.compile(rf"(?:this\s+process|Process\s+\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use"),
+    "tried": lazy(rf"Tried to allocate\s+{_SIZE}"),
+    "total": lazy(rf"total\s+capac(?:i)?ty\s+of\s+{_SIZE}|{_SIZE}\s+total\s+capacity"),
+    "free": lazy(rf"of\s+which\s+{_SIZE}\s+is\s+free|{_SIZE}\s+free\b"),
+    "allocated": lazy(rf"{_SIZE}\s+already\s+allocated|allocated\s+memory\s+{_SIZE}\s+is\s+allocated\s+by\s+PyTorch"),
+    "reserved_unallocated": lazy(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated"),
+    "reserved": lazy(rf"{_SIZE}\s+(?:reserved\s+in\s+(?:total|cache)|cached)"),
+    "in_use": lazy(rf"(?:this\s+process|Process\s+\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use"),
 }
-_THIS_PROCESS = re.compile(r"this\s+process\s+has")
-_OTHER_PROCESS = re.compile(r"\bProcess\s+(\d+)\s+has\s")
-_DEVICE = re.compile(r"\bGPU (\d+)[; ]")
+_THIS_PROCESS = lazy(r"this\s+process\s+has")
+_OTHER_PROCESS = lazy(r"\bProcess\s+(\d+)\s+has\s")
+_DEVICE = lazy(r"\bGPU (\d+)[; ]")
 
-_TIMEOUT = re.compile(r"(?:\bRank (?P<rank>\d+)\] ?)?Watchdog caught collective operation timeout")
+_TIMEOUT = lazy(r"(?:\bRank (?P<rank>\d+)\] ?)?Watchdog caught collective operation timeout")
 _SAID_ON_TIMEOUT = "Watchdog caught collective operation timeout"
-_AGAIN = re.compile(r"terminated with exception: \[[^\]]*Rank \d+\] Watchdog caught|what\(\): .*Watchdog caught")
+_AGAIN = lazy(r"terminated with exception: \[[^\]]*Rank \d+\] Watchdog caught|what\(\): .*Watchdog caught")
 _CALL = {
-    "seq": re.compile(r"\bSeqNum=(\d+)"),
-    "op": re.compile(r"\bOpType=(\w+)"),
-    "timeout_ms": re.compile(r"\bTimeout\(ms\)=(\d+)"),
-    "ran_ms": re.compile(r"\bran for (\d+) milliseconds"),
+    "seq": lazy(r"\bSeqNum=(\d+)"),
+    "op": lazy(r"\bOpType=(\w+)"),
+    "timeout_ms": lazy(r"\bTimeout\(ms\)=(\d+)"),
+    "ran_ms": lazy(r"\bran for (\d+) milliseconds"),
 }
-_GROUP = re.compile(r"\bPG (?:ID )?(\d+)(?: PG GUID (\S+))?")
-_WRAPPED = re.compile(r"WorkNCCL\(|^\s*ran for \d+|^\s*OpType=|^\s*Timeout\(ms\)=|\bmilliseconds before timing out")
+_GROUP = lazy(r"\bPG (?:ID )?(\d+)(?: PG GUID (\S+))?")
+_WRAPPED = lazy(r"WorkNCCL\(|^\s*ran for \d+|^\s*OpType=|^\s*Timeout\(ms\)=|\bmilliseconds before timing out")
 
-_PREEMPTED = re.compile(
+_PREEMPTED = lazy(
     r"[Ss]equence group (?P<group>\S+) is preempted by PreemptionMode\.(?P<mode>\w+)"
     r"|Preempted request (?P<request>\S+) has been resumed"
     r"|[Rr]equest (?P<v1>[\w.-]+) is preempted by"
 )
-_CUMULATIVE = re.compile(r"total_(?:num_)?cumulative_preemption(?:_cnt)?=(\d+)")
+_CUMULATIVE = lazy(r"total_(?:num_)?cumulative_preemption(?:_cnt)?=(\d+)")
 
-_CUDA = re.compile(
+_CUDA = lazy(
     r"\bCUDA (?:runtime )?[Ee]rror(?: \d+)?(?: at [^:\n]+:\d+)?: (?P<text>[^\n]+)"
     r"|\b(?:Cuda|CUDA) failure(?: \d+)?:? '(?P<quoted>[^'\n]+)'"
     r"|\bCUDA error at \S+ code=\d+\((?P<sample>\w+)\)"
     r"|\bCUDA_ERROR_(?P<name>[A-Z0-9_]+)(?:: (?P<named>[^\n\"']+))?"
 )
-_AFTERWORD = re.compile(
+_AFTERWORD = lazy(
     r"\.?\s*(?:\\n|[|│]\s*$|Search for `|CUDA kernel errors might|Compile with `|For debugging consider|Exception raised from"
     r"|: No error|\(function |, please check|\((?:triggered|Triggered) internally)"
 )
-_CODE = re.compile(r"""[{%<$"']|\w+\(\)|str\(|f["']""")
-_ASSERT = re.compile(
+_CODE = lazy(r"""[{%<$"']|\w+\(\)|str\(|f["']""")
+_ASSERT = lazy(
     r"(?:block: \[\d+,\s*\d+,\s*\d+\], )thread: \[\d+,\s*\d+,\s*\d+\],? Assertion `?(?P<text>.*?)[`']? failed", re.DOTALL
 )
 _DEVICE_ASSERT = "device-side assert"
 
-_SPEAKER = re.compile(r"^\W*\((?P<name>[\w.:/-]+)(?:,? rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)[^)]*\)")
-_RANK = re.compile(r"\[rank(\d+)\]|\bRank (\d+)\]|\brank[=: ](\d+)\b")
-_HEADER = re.compile(r"ProcessGroupNCCL\.cpp:\d+\].*\bRank \d+\]\s*$")
+_SPEAKER = lazy(r"^\W*\((?P<name>[\w.:/-]+)(?:,? rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)[^)]*\)")
+_RANK = lazy(r"\[rank(\d+)\]|\bRank (\d+)\]|\brank[=: ](\d+)\b")
+_HEADER = lazy(r"ProcessGroupNCCL\.cpp:\d+\].*\bRank \d+\]\s*$")
 
 
 def start(record: Record) -> tuple[Event, ...]:

@@ -13,33 +13,34 @@ from typing import Literal
 
 from xidwatch.core.event import Event, MalformedLine, XidDetail
 from xidwatch.core.gsp_dump import in_crash_dump, in_rpc_dump, rate_limited
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.xidtext import read_message
 
 LITERALS: tuple[str, ...] = ("Xid (", "XidCriticalError")
 
-_XID = re.compile(
+_XID = lazy(
     r"(?<![A-Za-z])Xid \((?P<addr>[^()\n]*?)(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\): *(?P<code>\d+)(?![\w.])"
     r"(?:, ?|\s|$)(?:pid=(?:(?P<pid>\d+)|[^,\n]*)(?:, ?|$))?(?:name=(?P<name>[^\n]*?)(?:, |,?$|,?(?=\n)))?(?P<message>[^\n]*)"
 )
-_OURS = re.compile(r"NVRM:? *Xid \(")
-_ELIDED = re.compile(r"(?:PCI:)?[0-9a-fxX*?.:#_\u2026-]+$")
+_OURS = lazy(r"NVRM:? *Xid \(")
+_ELIDED = lazy(r"(?:PCI:)?[0-9a-fxX*?.:#_\u2026-]+$")
 _STANDS_FOR_NOTHING = frozenset({"", "<unknown>", "'<unknown>'", "..."})
 _COMM_LONGEST = 15  # TASK_COMM_LEN - 1
-_MESSAGE_START = re.compile(
+_MESSAGE_START = lazy(
     r"Ch [0-9a-f]{8}|[Cc]hannel (?:ID |0x)[0-9a-f]|Graphics |MMU Fault|GPU has fallen|Timeout (?:after|waiting) |Class Error"
     r"|Row Remapper|Contained: |Uncontained: |NVLink: |GSP |HBM, |GDDR, |An uncorrectable "
 )
-_QUOTED_BY = re.compile(r"\s*(?:(?:Recommended Action=|;ErrorCode:).*|kernel: *(?:\[[ \d.]*\]?)? *)$")
+_QUOTED_BY = lazy(r"\s*(?:(?:Recommended Action=|;ErrorCode:).*|kernel: *(?:\[[ \d.]*\]?)? *)$")
 _BARE_START = len("NVRM: ")
-_DEVICE_PLUGIN = re.compile(r"XidCriticalError: Xid=(\d+) on Device=(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?")
-_NODE_CONDITION = re.compile(r"XidCriticalError\s+True\s.*?\{((?:\"\d+\":\w+,?\s*)+)\}")
-_CONDITION_CODE = re.compile(r'"(\d+)":true')
+_DEVICE_PLUGIN = lazy(r"XidCriticalError: Xid=(\d+) on Device=(GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})?")
+_NODE_CONDITION = lazy(r"XidCriticalError\s+True\s.*?\{((?:\"\d+\":\w+,?\s*)+)\}")
+_CONDITION_CODE = lazy(r'"(\d+)":true')
 
-_WHOLE = re.compile(r"(?:.*, )?(?:Ch|[Cc]hannel|Channel ID|ChI[Dd]) (?:0x)?[0-9a-f]{4,8}$|.*(?:[.!]|ACCESS_TYPE_\w+)$")
-_CUT_SHORT = re.compile(r"(?:|.*(?:[:,(=]|\b(?:on|of|to|from|at|the|a|is|in|for|with|has|been|and|fallen|off)))$", re.DOTALL)
-_OTHER_MESSAGE = re.compile(
+_WHOLE = lazy(r"(?:.*, )?(?:Ch|[Cc]hannel|Channel ID|ChI[Dd]) (?:0x)?[0-9a-f]{4,8}$|.*(?:[.!]|ACCESS_TYPE_\w+)$")
+_CUT_SHORT = lazy(r"(?:|.*(?:[:,(=]|\b(?:on|of|to|from|at|the|a|is|in|for|with|has|been|and|fallen|off)))$", re.DOTALL)
+_OTHER_MESSAGE = lazy(
     r"NVRM|nvidia|NVIDIA|\[|<\d|INFO:|BUG:|CPU:|RIP:|Call [Tt]race|watchdog|Traceback|[+|]|\w[\w./-]*(?:\(\d+\)|\[\d+\])?: ",
     re.ASCII,
 )

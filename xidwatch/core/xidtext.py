@@ -12,35 +12,36 @@ from functools import lru_cache
 from typing import Any
 
 from xidwatch.core.event import XidDetail
+from xidwatch.core.pattern import lazy
 
 _Fields = dict[str, Any]
 
-_CHANNEL = re.compile(r"\b(?:[Cc]hannel ID|[Cc]hannel|ChI[Dd]|Ch) (?:0x)?([0-9a-f]+)\b")
-_CAUSE = re.compile(r"caused by previous Xid (\d+)")
-_PLACE = re.compile(r"\(GPC\s+(\d+),\s*TPC\s+(\d+),\s*SM\s+(\d+)\)")
-_OLD_GRAPHICS = re.compile(r"([0-9a-f]{4}) [0-9a-f]{8} [0-9a-f]{8}\b")
-_ENGINE = re.compile(r"\bENGINE (\w+)|\bEngine=(\w+)")
-_FAULT = re.compile(r"\b(FAULT_\w+)|\bFault_Type=(\w+)")
-_ACCESS = re.compile(r"\bACCESS_TYPE_(\w+)|\bAccess(?:_Type)?=(\w+)")
-_ADDRESS = re.compile(r"(?:faulted @ |Virtual_Address=|\bAddress )0x([0-9a-f]+)(?:_([0-9a-f]+))?", re.IGNORECASE)
-_PHYSICAL = re.compile(r"\bphysAddr:? *(?:0x)?([0-9a-f]+)", re.IGNORECASE)
-_ROW = re.compile(r"\((?:0x)?([0-9a-f]{6,16})\)|\bat 0x([0-9a-f]+)", re.IGNORECASE)
-_RESET = re.compile(r"(?<![\w-])(D-RST|RST): *(Yes|No)\b", re.IGNORECASE)
-_COUNTS = re.compile(r"\b(DRAM|LTC|MMU|PCIE): *(-?\d+)")
-_WORDS = re.compile(r"[0-9a-f]{4,8}(?:\([0-9a-f]{4,8}\))?(?: [0-9a-f]{4,8})*$", re.IGNORECASE)
-_LINK = re.compile(r"\blink[: ]*(-?\d+)\b(?!x)", re.IGNORECASE)
-_HEX_LIST = re.compile(r"\(\s*((?:0x[0-9a-f]+[,\s]*)+)", re.IGNORECASE)
-_NVLINK5 = re.compile(
+_CHANNEL = lazy(r"\b(?:[Cc]hannel ID|[Cc]hannel|ChI[Dd]|Ch) (?:0x)?([0-9a-f]+)\b")
+_CAUSE = lazy(r"caused by previous Xid (\d+)")
+_PLACE = lazy(r"\(GPC\s+(\d+),\s*TPC\s+(\d+),\s*SM\s+(\d+)\)")
+_OLD_GRAPHICS = lazy(r"([0-9a-f]{4}) [0-9a-f]{8} [0-9a-f]{8}\b")
+_ENGINE = lazy(r"\bENGINE (\w+)|\bEngine=(\w+)")
+_FAULT = lazy(r"\b(FAULT_\w+)|\bFault_Type=(\w+)")
+_ACCESS = lazy(r"\bACCESS_TYPE_(\w+)|\bAccess(?:_Type)?=(\w+)")
+_ADDRESS = lazy(r"(?:faulted @ |Virtual_Address=|\bAddress )0x([0-9a-f]+)(?:_([0-9a-f]+))?", re.IGNORECASE)
+_PHYSICAL = lazy(r"\bphysAddr:? *(?:0x)?([0-9a-f]+)", re.IGNORECASE)
+_ROW = lazy(r"\((?:0x)?([0-9a-f]{6,16})\)|\bat 0x([0-9a-f]+)", re.IGNORECASE)
+_RESET = lazy(r"(?<![\w-])(D-RST|RST): *(Yes|No)\b", re.IGNORECASE)
+_COUNTS = lazy(r"\b(DRAM|LTC|MMU|PCIE): *(-?\d+)")
+_WORDS = lazy(r"[0-9a-f]{4,8}(?:\([0-9a-f]{4,8}\))?(?: [0-9a-f]{4,8})*$", re.IGNORECASE)
+_LINK = lazy(r"\blink[: ]*(-?\d+)\b(?!x)", re.IGNORECASE)
+_HEX_LIST = lazy(r"\(\s*((?:0x[0-9a-f]+[,\s]*)+)", re.IGNORECASE)
+_NVLINK5 = lazy(
     r"(?P<subcode>[A-Z][A-Z0-9_]*(?: \w+)?)\s+(?P<word>Fatal|Non-?fatal)\b(?:\s+XC(?P<cross>\d+))?(?:\s+i\d+)?"
     r"(?:\s+Link\s+(?P<link>-?\d+))?",
     re.IGNORECASE,
 )
-_SUBCODE_ALONE = re.compile(r"([A-Z][A-Z0-9]*_[A-Z0-9_]+)\b")
-_CROSS = re.compile(r"\bXC(\d+)\b")
-_ACTION_FROM = re.compile(r"\bfrom\s+(?:0x)?([0-9a-f]+)\b", re.IGNORECASE)
-_ACTION_TO = re.compile(r"\bto\s+(?:0x)?([0-9a-f]+)\b", re.IGNORECASE)
-_FUNCTION = re.compile(r"Expected function (?:\d+ \()?([A-Z]\w*)")
-_RETIRED = re.compile(r"\bTPC (\d+)(?: from| in| of) GPC (\d+)")
+_SUBCODE_ALONE = lazy(r"([A-Z][A-Z0-9]*_[A-Z0-9_]+)\b")
+_CROSS = lazy(r"\bXC(\d+)\b")
+_ACTION_FROM = lazy(r"\bfrom\s+(?:0x)?([0-9a-f]+)\b", re.IGNORECASE)
+_ACTION_TO = lazy(r"\bto\s+(?:0x)?([0-9a-f]+)\b", re.IGNORECASE)
+_FUNCTION = lazy(r"Expected function (?:\d+ \()?([A-Z]\w*)")
+_RETIRED = lazy(r"\bTPC (\d+)(?: from| in| of) GPC (\d+)")
 
 
 @lru_cache(maxsize=8192)

@@ -24,6 +24,7 @@ from xidwatch.core.event import (
     XidDetail,
 )
 from xidwatch.core.incident import Demand, HostReport, Incident, InputReport, Member, Postmortem
+from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 from xidwatch.render.steps import commands_for, verdict
@@ -54,11 +55,11 @@ _FAMILY_FIELDS: dict[type[Detail], tuple[str, ...]] = {
 }
 """Fields that an event of the family always has, null where the log does not say; its others appear when known."""
 _HEX = ("address", "physical_address", "status")
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = lazy("[\ud800-\udfff]")
 _MOST_EVIDENCE = 40
-_SLURM = re.compile(r"/job_(\d+)(?:/|$)")
-_POD = re.compile(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
-_CONTAINER = re.compile(r"(?:docker|containerd|crio|libpod)[-/]([0-9a-f]{12,64})")
+_SLURM = lazy(r"/job_(\d+)(?:/|$)")
+_POD = lazy(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
+_CONTAINER = lazy(r"(?:docker|containerd|crio|libpod)[-/]([0-9a-f]{12,64})")
 
 
 def render_json(postmortem: Postmortem, rules: RuleTable, *, zone: tzinfo | None = None) -> str:

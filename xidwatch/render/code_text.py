@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from xidwatch.core.event import Context, Event, Kind
 from xidwatch.core.incident import Finding
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
 from xidwatch.render.layout import Line, labelled, paint, paragraphs, visible, wrap
@@ -19,7 +20,7 @@ from xidwatch.render.wording import label, owner, said
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
 
-_CODE = re.compile(r"(?:nvrm:?\s*)?(s?xid)?[\s:#-]*(\d{1,6})$", re.IGNORECASE)
+_CODE = lazy(r"(?:nvrm:?\s*)?(s?xid)?[\s:#-]*(\d{1,6})$", re.IGNORECASE)
 _FIRST_SXID = 10_000
 """Xids have at most three digits so far, SXids five."""
 _SYNONYMS = {

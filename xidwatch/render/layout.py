@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-_UNSEEN = re.compile(
+from xidwatch.core.pattern import lazy
+
+_UNSEEN = lazy(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
-_BREAK = re.compile("[ \n]+")
+_BREAK = lazy("[ \n]+")
 _ASCII = str.maketrans({"├": "|", "└": "`", "┌": ",", "─": "-", "│": "|", "·": "-", "…": "...", "×": "x", "→": "->", "–": "-"})
 _STYLES = {
     "critical": "1;31", "warning": "1;33", "info": "1;32", "strong": "1", "quiet": "2", "command": "36", "plain": "",

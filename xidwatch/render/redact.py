@@ -8,24 +8,23 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from xidwatch.core.incident import Postmortem
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.rule import Rule
 
-_UUID = re.compile(
-    r"\b(?:(GPU|MIG|SWX|GPU-MIG)-)?([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})\b", re.I
-)
-_SHORT_UUID = re.compile(r"\b(GPU|MIG)-([0-9a-f]{8}[0-9a-f-]*)", re.I)
-_SERIAL = re.compile(r"\bserial(?:[ _-]?number)?(?: is|[:=])*\s*['\"]?([A-Za-z0-9-]*\d[A-Za-z0-9-]*)", re.I)
-_MAC = re.compile(r"(?<![0-9a-f:.-])(?:[0-9a-f]{2}[:-]){5,19}[0-9a-f]{2}(?![0-9a-f:-])", re.I)
-_GUID = re.compile(r"\b[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}\b", re.I)
-_IPV4 = re.compile(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
-_IPV6 = re.compile(r"(?<![0-9a-z:.])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{2,39}(?:%\w+)?(?![0-9a-z:.])", re.I)
-_EMAIL = re.compile(r"[\w.+-]+@(?![\w.-]*\.(?:service|slice|socket|mount|scope|timer))[\w-]+(?:\.[\w-]+)*")
-_FQDN = re.compile(
+_UUID = lazy(r"\b(?:(GPU|MIG|SWX|GPU-MIG)-)?([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})\b", re.I)
+_SHORT_UUID = lazy(r"\b(GPU|MIG)-([0-9a-f]{8}[0-9a-f-]*)", re.I)
+_SERIAL = lazy(r"\bserial(?:[ _-]?number)?(?: is|[:=])*\s*['\"]?([A-Za-z0-9-]*\d[A-Za-z0-9-]*)", re.I)
+_MAC = lazy(r"(?<![0-9a-f:.-])(?:[0-9a-f]{2}[:-]){5,19}[0-9a-f]{2}(?![0-9a-f:-])", re.I)
+_GUID = lazy(r"\b[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}\b", re.I)
+_IPV4 = lazy(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
+_IPV6 = lazy(r"(?<![0-9a-z:.])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{2,39}(?:%\w+)?(?![0-9a-z:.])", re.I)
+_EMAIL = lazy(r"[\w.+-]+@(?![\w.-]*\.(?:service|slice|socket|mount|scope|timer))[\w-]+(?:\.[\w-]+)*")
+_FQDN = lazy(
     r"\b(?:[a-z0-9-]+\.)+(?:local|lan|internal|intra|corp|home|cluster|edu|com|net|org|gov|mil|io|ai|cloud)\b\.?", re.I
 )
-_HOME = re.compile(r"(/(?:home|Users|users|homes)/)([^/\s:'\",;)\]]+)")
-_USER = re.compile(r"\b(user(?:name)?[=:] ?|LOGNAME=|for user )['\"]?([a-z_][a-z0-9_.-]{1,31})", re.I)
+_HOME = lazy(r"(/(?:home|Users|users|homes)/)([^/\s:'\",;)\]]+)")
+_USER = lazy(r"\b(user(?:name)?[=:] ?|LOGNAME=|for user )['\"]?([a-z_][a-z0-9_.-]{1,31})", re.I)
 _WORDS = frozenset({
     "localhost", "kernel", "node", "host", "gpu", "cpu", "user", "users", "root", "nvidia", "server", "linux", "ubuntu",
     "debian", "none", "unknown", "for", "by", "and", "is", "the", "a", "an", "of", "on", "in", "space", "mode", "data",
@@ -187,7 +186,7 @@ _SHAPES: dict[str, Callable[[int], str]] = {
 
 
 def _whole(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    return re.compile(rf"(?<![A-Za-z0-9]){pattern}(?![A-Za-z0-9])", flags)
+    return lazy(rf"(?<![A-Za-z0-9]){pattern}(?![A-Za-z0-9])", flags)
 
 
 def _siblings(name: str) -> str:

@@ -9,6 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from xidwatch.core.incident import Incident, Postmortem
+from xidwatch.core.pattern import lazy
 from xidwatch.core.rule import Command, Severity
 from xidwatch.render.layout import Line, wrap
 from xidwatch.render.wording import nothing_found, sentence
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
 
 Known = dict[str, list[str]]
 """What is known of each placeholder, by its name without the brackets."""
-_SAFE_VALUE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]*$", re.ASCII)
-_SAFE_ARGUMENT = re.compile(r"(?:[\w@%+=:,./-]|<\w+>)+$", re.ASCII)
-_PLACEHOLDER = re.compile(r"<(gpu|pci|node|host|pid)>")
+_SAFE_VALUE = lazy(r"[A-Za-z0-9][A-Za-z0-9._:-]*$", re.ASCII)
+_SAFE_ARGUMENT = lazy(r"(?:[\w@%+=:,./-]|<\w+>)+$", re.ASCII)
+_PLACEHOLDER = lazy(r"<(gpu|pci|node|host|pid)>")
 _MOST_FILLINGS = 16
 
 

@@ -5,18 +5,18 @@ Source: nvidia-bug-report.sh of the driver packages (echo of the rule, of `*** F
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 
 RULE = "____________________________________________"
-_TITLE_FILE = re.compile(r"\*\*\* (/\S+)$")
-_SUBTITLE = re.compile(r"  (/var/log/\S+|journalctl -b [^:]*):$")
-_LOG = re.compile(r"/var/log/(?:messages|kern|syslog|dmesg|boot)|(?:\S*/)?(?:journalctl|dmesg)\b|Scanning kernel log files")
-_VERSION = re.compile(r"/nvidia/(?:\./)?version$")
-_SMI = re.compile(r"(?:\S*/)?nvidia-smi\b")
+_TITLE_FILE = lazy(r"\*\*\* (/\S+)$")
+_SUBTITLE = lazy(r"  (/var/log/\S+|journalctl -b [^:]*):$")
+_LOG = lazy(r"/var/log/(?:messages|kern|syslog|dmesg|boot)|(?:\S*/)?(?:journalctl|dmesg)\b|Scanning kernel log files")
+_VERSION = lazy(r"/nvidia/(?:\./)?version$")
+_SMI = lazy(r"(?:\S*/)?nvidia-smi\b")
 _MARKS = ("Start of NVIDIA bug report log file", "nvidia-bug-report.sh Version")
 _MOST_KEYS = 100_000
 

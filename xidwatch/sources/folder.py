@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from xidwatch.core.pattern import lazy
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.archive import Archive
 from xidwatch.sources.probe import HEAD_BYTES, probe
 
-_PACKED = re.compile(r"\.(?:gz|xz|bz2|zst|Z)$")
-_COUNTED = re.compile(r"(.+?)\.(\d{1,4})$")
-_DATED = re.compile(r"(.+?)[-.](\d{8}(?:[-T_.]?\d{2,6})?)((?:\.\w+)?)$")
-_OLD = re.compile(r"(.+)\.old$")
-_NEVER = re.compile(
+_PACKED = lazy(r"\.(?:gz|xz|bz2|zst|Z)$")
+_COUNTED = lazy(r"(.+?)\.(\d{1,4})$")
+_DATED = lazy(r"(.+?)[-.](\d{8}(?:[-T_.]?\d{2,6})?)((?:\.\w+)?)$")
+_OLD = lazy(r"(.+)\.old$")
+_NEVER = lazy(
     r"\.(?:py|pyc|so|o|ko|png|jpe?g|gif|pdf|html?|css|js|ya?ml|toml|ini|conf|cfg|csv|sqlite3?|db|zip|tar|tgz|deb|rpm)$"
 )
 _DEEPEST = 6

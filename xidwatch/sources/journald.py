@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from xidwatch.core.journal import parse_journal
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.sources.journalread import (
     INVALIDATED,
@@ -23,7 +23,7 @@ from xidwatch.sources.journalread import (
 )
 from xidwatch.sources.live import RETRY_S, Bell, SourceHealth, Tally
 
-_MISSED_TEXT = re.compile(r"Missed (\d+) kernel messages")
+_MISSED_TEXT = lazy(r"Missed (\d+) kernel messages")
 _MOST_BROKEN = 100
 _MOST_CHANGES = 4
 _BOOTS_AT_FIRST = 2

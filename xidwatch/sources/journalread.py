@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from xidwatch.core.pattern import lazy
 from xidwatch.errors import XidwatchError
 
 ROOTS = ("/var/log/journal", "/run/log/journal")
@@ -17,7 +17,7 @@ MISSED_ID = "e9bf28e6e834481bb6f48f548ad13606"
 """journald's own word that it missed kernel messages. Source: systemd, sd-messages.h, SD_MESSAGE_JOURNAL_MISSED."""
 NOTHING, INVALIDATED = 0, 2
 """What `Reader.process` answers. Source: systemd, sd-journal.h, SD_JOURNAL_NOP and SD_JOURNAL_INVALIDATE."""
-_CURSOR = re.compile(r"s=([0-9a-f]+);i=([0-9a-f]+);")
+_CURSOR = lazy(r"s=([0-9a-f]+);i=([0-9a-f]+);")
 _LARGEST_FIELD = 1 << 20
 
 Entry = dict[str, Any]

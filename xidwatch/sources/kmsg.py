@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import stat
 import time
@@ -12,12 +11,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from xidwatch.core.kmsg import parse_kmsg
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.sources.live import RETRY_S, Bell, SourceHealth, Tally
 from xidwatch.sources.ringbuffer import running_boot_id
 
 _LARGEST_READ = 1 << 16
-_NUMBER = re.compile(rb"\d{1,10},(\d{1,20})[,;]")
+_NUMBER = lazy(rb"\d{1,10},(\d{1,20})[,;]")
 
 
 def boot_offset_us() -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import contextlib
 import itertools
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -16,6 +15,7 @@ from xidwatch.core.journal import parse_export, parse_journal
 from xidwatch.core.logclock import LogClock
 from xidwatch.core.logtext import LogLine, parse_line
 from xidwatch.core.parse import LITERALS
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.archive import Archive
@@ -30,7 +30,7 @@ _BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")
 _LOST_WORDS = ("kernel messages", "printk messages dropped", "messages lost due to rate-limiting")
 _SECTION_WORDS = (RULE, "*** /", "journalctl -", "dmesg:", "NVRM version:", "nvidia-smi")
 _WANTED = (*LITERALS, *_BOOT_WORDS, *_LOST_WORDS)
-_LOST = re.compile(r"(?:Missed (\d+) kernel messages|(\d+) printk messages dropped|(\d+) messages lost due to rate-limiting)")
+_LOST = lazy(r"(?:Missed (\d+) kernel messages|(\d+) printk messages dropped|(\d+) messages lost due to rate-limiting)")
 _TAIL_BYTES = 1 << 16
 _MOST_HELD = 500
 _BACKWARDS_US = 60_000_000

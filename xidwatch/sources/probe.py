@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 from xidwatch.core.logtext import LogLine, first_start, parse_line
+from xidwatch.core.pattern import lazy
 from xidwatch.sources.bugreport import is_bug_report
 
 HEAD_BYTES = 1 << 18
 _MOST_LINES = 400
-_NULS = re.compile(rb"\0{16,}")
+_NULS = lazy(rb"\0{16,}")
 _CONTROL = bytes(set(range(32)) - {7, 8, 9, 10, 12, 13, 27})
 
 
