@@ -78,7 +78,8 @@ def measure_storm(path: Path, entries: int) -> bool:
     appends.sort()
     print(
         f"history: storm of {entries}: {entries / took_s:,.0f} entries/s on the disk, "
-        f"{path.stat().st_size / entries:.0f} bytes each; append median {1e6 * statistics.median(appends):.0f} us, p99 {1e6 * appends[int(0.99 * entries)]:.0f} us; "
+        f"{path.stat().st_size / entries:.0f} bytes each; "
+        f"append median {1e6 * statistics.median(appends):.0f} us, p99 {1e6 * appends[int(0.99 * entries)]:.0f} us; "
         f"worst pause of another thread {max(pauses):.0f} ms"
     )
     return whole

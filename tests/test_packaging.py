@@ -14,7 +14,7 @@ import xidwatch
 from tests.postmortems import ROOT
 
 PURE = frozenset({
-    "__future__", "abc", "bisect", "collections", "collections.abc", "dataclasses", "datetime", "enum", "functools", "hashlib",
+    "__future__", "abc", "bisect", "calendar", "collections", "collections.abc", "dataclasses", "datetime", "enum", "functools", "hashlib",
     "heapq", "html", "itertools", "json", "math", "operator", "re", "statistics", "string", "struct", "textwrap", "types",
     "typing", "uuid",
 })  # fmt: skip

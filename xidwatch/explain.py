@@ -6,14 +6,15 @@ import heapq
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator, Fold
 from xidwatch.core.event import Context, Event
+from xidwatch.core.findings import judge_event
 from xidwatch.core.hosts import HostBook
-from xidwatch.core.incident import Finding, Incident, InputReport, Member, Postmortem
+from xidwatch.core.incident import Incident, InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
 from xidwatch.core.parse import Parser
 from xidwatch.core.pci import PciAddress, parse_pci
@@ -70,7 +71,7 @@ def explain_records(
         if isinstance(item, Context):
             correlator.note(item)
         else:
-            correlator.feed(_finding(item.event, correlator, rules), item)
+            correlator.feed(judge_event(item.event, correlator, rules), item)
     for record in reading.newest.values():
         correlator.tick(record, correlator.host_of(record))
     incidents = judge(correlator.cases, rules, zone)
@@ -150,13 +151,6 @@ def _timed(items: Iterator[Run | Context]) -> Iterator[tuple[int, Run | Context]
         record = item.event.record if isinstance(item, Run) else item.record
         latest = max(latest, record.wall_us or 0)
         yield latest, item
-
-
-def _finding(event: Event, correlator: Correlator, rules: RuleTable) -> Finding:
-    host = correlator.host_of(event.record)
-    if event.pci is None and event.gpu_uuid is not None:
-        event = replace(event, pci=correlator.book.slot(host, event.gpu_uuid))
-    return rules.classify(event, driver_version=correlator.book.driver_version(host))
 
 
 def _wanted(incidents: tuple[Incident, ...], options: ExplainOptions, correlator: Correlator) -> tuple[Incident, ...]:

@@ -82,10 +82,9 @@ class Watch:
         sources: Sequence[Callable[[dict[str, str]], LiveSource]],
         clocks: Clocks | None = None,
     ) -> None:
-        """
-        Args:
-            load: Reads the rules; called at the start and on SIGHUP.
-            sources: Each opens one source, given the positions to resume from.
+        """Args:
+        load: Reads the rules; called at the start and on SIGHUP.
+        sources: Each opens one source, given the positions to resume from.
         """
         self.config = config
         self.engine = Engine(load())
@@ -210,9 +209,8 @@ class Watch:
     def _read(self, source: LiveSource) -> None:
         now_us = self._clocks.wall_us()
         for record in source.read():
-            if record.trusted == "no" and self.config.accept_injected:
-                record = replace(record, trusted="injected")
-            self.engine.feed(source.name, record, now_us)
+            injected = record.trusted == "no" and self.config.accept_injected
+            self.engine.feed(source.name, replace(record, trusted="injected") if injected else record, now_us)
 
     def _rest(self, source: LiveSource) -> None:
         """A source whose events are all complete may be resumed behind what it has delivered."""
@@ -294,7 +292,7 @@ class Watch:
                 "active": self._maintenance.holds(now_us),
                 "until_us": self._maintenance.until_us,
                 "reason": self._maintenance.reason,
-            },  # fmt: skip
+            },
             "sources": [
                 {
                     "name": source.name,
@@ -313,7 +311,7 @@ class Watch:
                 "backlog": health.backlog,
                 "write_failures": health.write_failures_total,
                 "last_error": health.last_error,
-            },  # fmt: skip
+            },
             "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
         }
 

@@ -159,7 +159,7 @@ class Correlator:
                     case.context.append(context)
 
     def tick(self, now: Record, host: str) -> None:
-        """End, at the time of this record, what silence ends: a host's cases that ask for no more than an application restart."""
+        """End what silence ends: a host's cases that ask for no more than an application restart."""
         for case in self.cases:
             if (
                 case.host != host
@@ -189,14 +189,27 @@ class Correlator:
         """Drop an ended case; nothing joins it any more."""
         self.cases.remove(case)
 
+    def gpu_tie(self, host: str, event: Event) -> str | None:
+        """What ties a process to a GPU when its stack does not tell: it owned a channel there a short while ago."""
+        case = self._by_pid.get((host, event.pid)) if event.pid is not None else None
+        detail = event.detail
+        if not isinstance(detail, HungTaskDetail) or detail.attribution != "unknown" or detail.gpu_related is not None:
+            return None
+        if case is None or not _within(_alive(case).last, event, HUNG_TASK_SILENCE_S):
+            return None
+        for fold in _alive(case).folds.values():
+            owner = fold.finding.event
+            if owner.pid == event.pid and owner.kind == "xid" and owner.pid_role == "owner":
+                return f"its pid owned a channel of GPU {owner.pci or '?'} (Xid {owner.code})"
+        return None
+
     # joining
 
     def _matches(self, host: str, finding: Finding) -> list[Case]:
         """Cases that this finding belongs to, best evidence first, without repeats."""
         found: list[Case] = []
-        for case in self._candidates(host, finding):
-            while case.merged_into is not None:
-                case = case.merged_into
+        for candidate in self._candidates(host, finding):
+            case = _alive(candidate)
             if case not in found and case.state == "active":
                 found.append(case)
         return found
@@ -227,10 +240,10 @@ class Correlator:
             return
         if event.pci is None:
             return
-        for (pci, instance), case in list(self._by_gpu.get(host, {}).items()):
+        for (pci, instance), indexed in list(self._by_gpu.get(host, {}).items()):
             if not _same_card(pci, event.pci):
                 continue
-            case = _alive(case)
+            case = _alive(indexed)
             other_slice = None not in (instance, event.gpu_instance) and instance != event.gpu_instance
             if other_slice and case.needs() < RUNGS.index("reset_gpu"):
                 continue

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Correlator
 from xidwatch.core.event import Context, Event
+from xidwatch.core.findings import judge_event
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.identity import Identities
 from xidwatch.core.incident import Finding, Incident
@@ -108,7 +109,7 @@ class Engine:
                 self._remember(mark)
                 here.waiting[key] = _Waiting(item, mark, now_us, now_us)
                 if isinstance(item, Event):
-                    born.append(self._finding(item))
+                    born.append(judge_event(item, self.correlator, self.rules))
         if len(here.twice) > 1000:
             here.twice.clear()
         return born
@@ -171,7 +172,7 @@ class Engine:
         if isinstance(item, Context):
             self.correlator.note(item)
             return None
-        finding = self._finding(item)
+        finding = judge_event(item, self.correlator, self.rules)
         case = self.correlator.feed(finding, Run(item, item, 1, item.lines, item.count_is_minimum))
         if case is None:
             return finding
@@ -180,12 +181,6 @@ class Engine:
             self.correlator.end(case, "unconfirmed_old")
         self._touched.append(case)
         return finding
-
-    def _finding(self, event: Event) -> Finding:
-        host = self.correlator.host_of(event.record)
-        if event.pci is None and event.gpu_uuid is not None:
-            event = replace(event, pci=self.correlator.book.slot(host, event.gpu_uuid))
-        return self.rules.classify(event, driver_version=self.correlator.book.driver_version(host))
 
     def _boot(self, record: Record, now_us: int) -> None:
         """A record of another boot says that the machine was booted, even when its first lines were overwritten."""

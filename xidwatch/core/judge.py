@@ -366,15 +366,15 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
             command = " ".join(action.verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
             yield f"whether it is well again afterwards: `{command}`"
     if case.state == "awaiting_verification":
-        yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q` on the node, then a diagnostic (`dcgmi diag -r 2`)"
-    for fold in case.folds.values():
+        yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q`, then `dcgmi diag -r 2`"for fold in case.folds.values():
         detail = fold.finding.event.detail
-        if isinstance(detail, XidDetail) and detail.caused_by is not None:
-            if not any(other.finding.event.code == detail.caused_by for other in case.folds.values()):
-                yield f"the Xid {detail.caused_by} that the line names as the cause: it is not in this log"
-                break
+        named = detail.caused_by if isinstance(detail, XidDetail) else None
+        if named is not None and not any(other.finding.event.code == named for other in case.folds.values()):
+            yield f"the Xid {named} that the line names as the cause: it is not in this log"
+            break
         if isinstance(detail, HungTaskDetail) and detail.gpu_related is None:
-            yield f"what {fold.finding.event.process or 'the task'} waits for: the stack is cut; `cat /proc/<pid>/stack` as root"
+            name = fold.finding.event.process or "the task"
+            yield f"what {name} waits for: the stack is cut; `cat /proc/<pid>/stack` as root"
             break
     if event.kind == "xid" and event.pci is None:
         yield "which GPU: the line does not name its address"

@@ -101,8 +101,10 @@ _CONTINUES = lazy(
     r"|in this release|on the |does not include|supported through|To force use of|Open nvidia\.ko is|'OpenRm|in the README"
     r"|proprietary nvidia\.ko|open nvidia\.ko|This can occur when|nouveau, |was loaded and obtained|Try unloading"
     r"|reconfigure your|driver\(s\)|again\.|BAR\d is|The system BIOS|None of the NVIDIA|No NVIDIA devices probed"
-    r"|NVIDIA init module failed|not supported by|NVIDIA (?:Linux |[\d.]+ )?(?:driver release|Legacy)|A - Supported|nvidia\.ko because"
-    r"|System Processor|Firmware' sections|the Linux graphics|specific graphics|(?:at )?www\.nvidia|the operating system|README, "
+    r"|NVIDIA init module failed|not supported by|NVIDIA (?:Linux |[\d.]+ )?(?:driver release|Legacy)"
+    r"|A - Supported|nvidia\.ko because"
+    r"|System Processor|Firmware' sections|the Linux graphics|specific graphics|(?:at )?www\.nvidia"
+    r"|the operating system|README, "
 )
 _PCI = lazy(
     r"(?:\bGPU (?:at )?|\bdevice |\(|^|\bnvidia |\bfor GPU ?(?:\d+: )?)(?:PCI:)?"

@@ -60,9 +60,9 @@ def gap_s(earlier: Record, later: Record) -> float | None:
     """
     hosts_differ = earlier.host != later.host and bool(earlier.host and later.host)
     uptime = None
-    if not hosts_differ and earlier.boot_id == later.boot_id:
-        if earlier.since_boot_us is not None and later.since_boot_us is not None:
-            uptime = (later.since_boot_us - earlier.since_boot_us) / 1e6
+    same_boot = not hosts_differ and earlier.boot_id == later.boot_id
+    if same_boot and earlier.since_boot_us is not None and later.since_boot_us is not None:
+        uptime = (later.since_boot_us - earlier.since_boot_us) / 1e6
     if uptime is not None and (earlier.stream == later.stream or not (earlier.boot_id or "boot-").startswith("boot-")):
         return uptime
     if earlier.wall_us is not None and later.wall_us is not None:

@@ -49,7 +49,7 @@ def event_name(event: Event) -> str:
 
 
 def wall_time(record: Record, zone: tzinfo) -> datetime | None:
-    """Wall-clock time of a record in its own zone, else in the given one; None when it has none or one that no calendar holds."""
+    """Wall-clock time in the record's own zone, else in the given one; None when it has none that a calendar holds."""
     if record.wall_us is None:
         return None
     if record.utc_offset_s is not None:
@@ -126,4 +126,4 @@ def _toll(incident: Incident) -> str:
         said.append(f"left {names}{more} stuck in D state")
     if ranks:
         said.append(f"made {len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''} time out")
-    return " and ".join([""] + [" and ".join(said)]) if said else ""
+    return f" and {' and '.join(said)}" if said else ""

@@ -7,13 +7,24 @@ from collections.abc import Iterable, Iterator
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from xidwatch.core.incident import Demand, Incident, InputReport, Member, Postmortem
-from xidwatch.core.rule import When
-from xidwatch.core.verdict import event_name
+from xidwatch.core.incident import Demand, Incident, Member, Postmortem
+from xidwatch.render.answer import (
+    SILENCE,
+    WHEN,
+    again,
+    covered,
+    do_now,
+    for_the_job,
+    judgement,
+    look_now,
+    reading_notes,
+    reason,
+    state,
+)
 from xidwatch.render.layout import Line, first_sentences, labelled, paint, visible, wrap
 from xidwatch.render.steps import command_block, key_command, known_of, say
 from xidwatch.render.timeline import Row, Times, rows, times
-from xidwatch.render.wording import END_REASONS, counted, label, memory_or_compute, names, nothing_found, number, said, sentence
+from xidwatch.render.wording import counted, label, memory_or_compute, names, nothing_found, number, said, sentence
 
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
@@ -22,23 +33,6 @@ _INDENT = 11
 _MOST_ROWS = 24
 _MOST_SHORT = 12
 _MOST_COMMANDS = 3
-_WHEN: dict[When | None, str] = {
-    "now": "",
-    "after_drain": "let running jobs finish (drain), then ",
-    "when_idle": "not urgent; once it is idle, ",
-    None: "",
-}
-_CONFIDENCE = {
-    "sure": "sure (independent lines agree)",
-    "likely": "likely (one kind of line says so)",
-    "unconfirmed": "unconfirmed (one line inside other text)",
-}
-_SILENCE = (
-    "a program that runs out of GPU memory leaves no Xid: its message is in the program's own log",
-    "the kernel stops reporting hung tasks after kernel.hung_task_warnings of them (10 unless changed)",
-    "the driver prints an Xid at level warning: a log that keeps only errors has none",
-    "a node that died hard may have lost its last lines: look at its BMC or at a remote log",
-)
 
 
 def render_text(postmortem: Postmortem, rules: RuleTable, *, color: bool, width: int, zone: tzinfo | None = None) -> str:
@@ -83,20 +77,18 @@ class _Report:
 
     def _do(self, incident: Incident) -> Iterator[Line]:
         demand = incident.recovery
-        if (look := _look_now(incident)) is not None:
-            yield from self._plain("Do now:", [f"nothing to recover; {say(self.rules, look.rung)}"], "strong")
+        yield from self._plain("Do now:", [do_now(self.rules, incident)], "strong")
+        if (look := look_now(incident)) is not None:
             yield from self._commands(look, incident, 2)
-        else:
-            yield from self._plain("Do now:", [_WHEN[demand.when] + say(self.rules, demand.rung)], "strong")
         if demand.rung != "none":
             action = self.rules.action(demand.rung)
             yield from self._commands(demand, incident, _MOST_COMMANDS)
             if (left := len(action.commands) - _MOST_COMMANDS) > 0:
                 yield "quiet", f"{' ' * _INDENT}# {counted(left, 'further step')}: xidwatch explain {demand.rung}"
             yield from self._plain("Costs:", [action.cost] if action.cost else [])
-        yield from self._plain("Because:", [reason] if (reason := _reason(demand, incident)) else [])
+        yield from self._plain("Because:", [why] if (why := reason(demand, incident)) else [])
         if incident.state != "active":
-            yield from self._plain("State:", [self._state(incident)])
+            yield from self._plain("State:", [state(incident, self._times(incident))])
 
     def _commands(self, demand: Demand, incident: Incident, most: int) -> list[Line]:
         return command_block(
@@ -113,26 +105,15 @@ class _Report:
         for place, (style, text) in enumerate(checks):
             yield style, text if place else "After it:".ljust(_INDENT) + text[_INDENT:]
 
-    def _state(self, incident: Incident) -> str:
-        reason = END_REASONS.get(incident.end_reason or "", "")
-        word = "after" if incident.end_reason == "quiet" else "at"
-        at = f" {word} {self._times(incident).of(incident.end.record)}" if incident.end is not None else ""
-        if incident.state == "awaiting_verification":
-            return f"seems over ({reason}{at}), but nothing in the log proves it; verify before it takes work"
-        return f"over: {reason}{at}"
-
     # what it is
 
     def _judgement(self, incident: Incident) -> Iterator[Line]:
         root = incident.members[incident.root].finding.rule
-        words = f"{incident.fault_class} · {incident.origin} · {incident.severity} · {_CONFIDENCE[incident.confidence]}"
-        yield from (("strong", line) for line in wrap(words, self.width))
+        yield from (("strong", line) for line in wrap(judgement(incident), self.width))
         answer = memory_or_compute(incident)
         yield from (("plain", line) for line in wrap(answer, self.width, first="Memory or compute?  ", rest=" " * _INDENT))
         yield from (("plain", line) for line in wrap(first_sentences(root.explain, 2), self.width))
-        tenant = next(
-            (m.finding.rule.tenant for m in (incident.members[incident.root], *incident.members) if m.finding.rule.tenant), None
-        )
+        tenant = for_the_job(incident)
         if tenant:
             yield from self._two_readers(incident, tenant)
 
@@ -140,7 +121,7 @@ class _Report:
         yield from ((("plain", line)) for line in wrap(tenant, self.width, first="Your job:  ", rest=" " * _INDENT))
         if incident.recovery.rung == "none":
             return
-        admin = f"{_WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung)}, as above"
+        admin = f"{do_now(self.rules, incident)}, as above"
         yield from ((("plain", line)) for line in wrap(admin, self.width, first="Your node: ", rest=" " * _INDENT))
 
     # what happened
@@ -173,15 +154,12 @@ class _Report:
 
     def _further(self, incident: Incident) -> Iterator[Line]:
         found = list(self._around(incident))
-        left = [demand for demand in incident.investigate if demand is not _look_now(incident)]
+        left = [demand for demand in incident.investigate if demand is not look_now(incident)]
         for place, demand in enumerate(left):
-            why = f" ({reason})" if not place and (reason := _reason(demand, incident)) else ""
+            why = f" ({words})" if not place and (words := reason(demand, incident)) else ""
             found += self._plain("" if place else "Look into:", [say(self.rules, demand.rung) + why])
             found += self._commands(demand, incident, 2)
-        if (again := incident.recurrence) is not None:
-            since = times([again.since.record], self.zone)
-            when = f"{since.heading.split(',')[0]} {since.of(again.since.record)}".strip()
-            found += self._plain("Again:", [f"seen {counted(again.count, 'time')} before in this log, first {when}"])
+        found += self._plain("Again:", [seen] if (seen := again(incident, self.zone)) else [])
         found += self._plain("Pattern:", [f"it {visible(phrase)}" for phrase in incident.patterns])
         found += self._plain("Ruled out:", [visible(text) for text in incident.excluded])
         found += self._plain("Not known:", [visible(text) for text in incident.unknowns])
@@ -219,8 +197,9 @@ class _Report:
         if others:
             parts.append("With " + names(others) + ".")
         if incident.state != "active":
-            parts.append(self._state(incident)[:1].upper() + self._state(incident)[1:] + ".")
-        parts.append(f"Do: {_WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung)}.")
+            standing = state(incident, self._times(incident))
+            parts.append(standing[:1].upper() + standing[1:] + ".")
+        parts.append(f"Do: {WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung)}.")
         return " ".join(part.strip() for part in parts)
 
     # nothing, doubts, the end
@@ -228,20 +207,12 @@ class _Report:
     def _nothing(self) -> Iterator[Line]:
         yield from ((("info", line)) for line in wrap(nothing_found(self.postmortem), self.width))
         for report in self.postmortem.inputs[:6]:
-            yield from ((("plain", line)) for line in wrap(self._covered(report), self.width, first="  ", rest="  "))
+            yield from ((("plain", line)) for line in wrap(covered(report, self.zone), self.width, first="  ", rest="  "))
         if self.postmortem.records:
             yield "plain", ""
             yield "plain", "Silence is no proof of health:"
-            for text in _SILENCE:
+            for text in SILENCE:
                 yield from ((("plain", line)) for line in wrap(text, self.width, first="  - ", rest="    "))
-
-    def _covered(self, report: InputReport) -> str:
-        span = ""
-        if report.first is not None and report.last is not None:
-            shift = times([report.first, report.last], self.zone)
-            span = f", {shift.of(report.first)} to {shift.of(report.last)}"
-            span += f" ({shift.heading})" if shift.heading else ""
-        return f"{visible(report.path)}: {counted(report.records, 'line')}{span}"
 
     def _doubts(self) -> Iterator[Line]:
         found: list[Line] = []
@@ -253,10 +224,7 @@ class _Report:
             found += self._plain("", [f"{total} about GPUs in a wording that xidwatch does not know, the first:"])
             found += [("quiet", "  " + line) for line in wrap(visible(self.postmortem.malformed[0]), self.width - 2)]
         for report in self.postmortem.inputs:
-            notes = [visible(note) for note in report.notes]
-            if report.lost_records:
-                notes.append(f"{counted(report.lost_records, 'record')} lost before they could be read")
-            for note in notes:
+            for note in reading_notes(report):
                 found += [("warning", line) for line in wrap(f"{visible(report.path)}: {note}", self.width, rest="  ")]
         if found:
             yield "plain", ""
@@ -285,18 +253,6 @@ class _Report:
             text += f" Root: xidwatch explain {code if code is not None else root.rule.id}"
         yield "plain", ""
         yield from (("quiet", line) for line in wrap(text, self.width))
-
-
-def _reason(demand: Demand, incident: Incident) -> str:
-    """Why it is asked for, where the verdict has not just said so."""
-    root, why = incident.members[incident.root].finding, demand.why.rstrip(".")
-    return "" if why in (root.rule.title, f"{event_name(root.event)}: {root.rule.title}") else visible(why)
-
-
-def _look_now(incident: Incident) -> Demand | None:
-    """What to look into at once, where nothing is to be recovered and yet somebody has to act."""
-    urgent = incident.recovery.rung == "none" and incident.severity != "info" and incident.state == "active"
-    return incident.investigate[0] if urgent and incident.investigate else None
 
 
 def _kept(shown: list[Row]) -> list[Row]:

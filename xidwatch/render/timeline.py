@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from xidwatch.core.incident import Incident, Member, Role
+from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.rule import Rule
 from xidwatch.render.layout import visible
@@ -23,12 +24,16 @@ class Row:
         record: Where its time comes from.
         name: `Xid 79`, or the kind of a context line.
         text: What it means and what it says, with its repeats.
+        members: What was folded into it, in order; none for a context line.
+        pci: Device that a context line names.
     """
 
     role: Role
     record: Record
     name: str
     text: str
+    members: tuple[Member, ...] = ()
+    pci: PciAddress | None = None
 
 
 def rows(incident: Incident) -> list[Row]:
@@ -36,12 +41,13 @@ def rows(incident: Incident) -> list[Row]:
     groups: dict[object, list[Member]] = {}
     for index, member in enumerate(incident.members):
         event = member.finding.event
-        key: object = (event.kind, event.code, event.what, member.finding.rule.id, member.role, event.pci)
+        host = event.record.host if len(incident.hosts) > 1 else None
+        key: object = (event.kind, event.code, event.what, member.finding.rule.id, member.role, event.pci, host)
         groups.setdefault("root" if index == incident.root else key, []).append(member)
     several = len(incident.gpus) > 1
     found = [_row(group, show_gpu=several) for group in groups.values()]
     found += [
-        Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text))
+        Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text), pci=c.pci)
         for c in incident.context
     ]
     return sorted(found, key=_order)
@@ -67,7 +73,7 @@ def _row(group: list[Member], *, show_gpu: bool) -> Row:
         parts.append(who)
     if often := _often(group):
         parts.append(often)
-    return Row(role=first.role, record=event.record, name=label(event), text=", ".join(parts))
+    return Row(role=first.role, record=event.record, name=label(event), text=", ".join(parts), members=tuple(group))
 
 
 def _owners(group: Iterable[Member]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xidwatch.core.journal import parse_journal
+from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.journalread import Boot, Entry, boot_entries, journal_boots, last_entries
@@ -15,15 +16,10 @@ from xidwatch.sources.ringbuffer import running_boot_id
 _LAST_ENTRIES = 500
 _JOURNAL_STOP = "d93fb3c9c24d451a97cea615ce59c00b"  # SD_MESSAGE_JOURNAL_STOP in sd-messages.h
 _JOURNAL_START = "f77379a8490b408bbe5f6940505a777b"  # SD_MESSAGE_JOURNAL_START
-_LAST_TARGET = re.compile(
-    r"Reached target (?:\S+\.target - )?(?:System )?(?:Power[- ]Off|Reboot|Halt|Late Shutdown Services|Final Step|Unmount All Filesystems)",
-    re.IGNORECASE,
-)
-_BEGUN = re.compile(
-    r"Reached target (?:\S+\.target - )?(?:System )?Shutdown|System is (?:powering down|rebooting|halting)|Shutting down\.",
-    re.IGNORECASE,
-)
-_PANIC = re.compile(r"Kernel panic - not syncing|---\[ end Kernel panic|Rebooting in \d+ seconds")
+_TARGET = r"Reached target (?:\S+\.target - )?(?:System )?"
+_ENDED = lazy(_TARGET + r"(?:Power[- ]Off|Reboot|Halt|Late Shutdown Services|Final Step|Unmount All Filesystems)", re.I)
+_BEGUN = lazy(_TARGET + r"Shutdown|System is (?:powering down|rebooting|halting)|Shutting down\.", re.I)
+_PANIC = lazy(r"Kernel panic - not syncing|---\[ end Kernel panic|Rebooting in \d+ seconds")
 
 
 def boot_records(which: str, directory: str | None = None) -> Iterator[Record]:
@@ -72,9 +68,9 @@ def find_boot(which: str, directory: str | None = None) -> Boot:
 def _chosen(boots: Sequence[Boot], which: str) -> Boot | None:
     """The boot named by its number or by its id."""
     if re.fullmatch(r"[+-]?\d{1,4}", which):
-        number = int(which)
-        index = number - 1 if number > 0 else len(_up_to_now(boots)) - 1 + number
-        return _up_to_now(boots)[index] if 0 <= index < len(_up_to_now(boots)) else None
+        number, ordered = int(which), _up_to_now(boots)
+        index = number - 1 if number > 0 else len(ordered) - 1 + number
+        return ordered[index] if 0 <= index < len(ordered) else None
     named = which.replace("-", "").lower()
     found = [boot for boot in boots if len(named) >= 8 and boot.boot_id.startswith(named)]
     return found[0] if len(found) == 1 else None
@@ -100,22 +96,13 @@ def judge_end(newest_first: Sequence[Entry]) -> tuple[bool | None, str]:
 
     Only what systemd, journald and the kernel wrote counts: any program can write the same words.
     """
-    if not newest_first:
-        return None, "the journal has nothing of its end"
     begun: str | None = None
     for entry in newest_first:
-        text = str(entry.get("MESSAGE", ""))
-        writer = _writer(entry)
+        writer, text = _writer(entry), str(entry.get("MESSAGE", ""))
         if writer == "journald" and _message_id(entry) == _JOURNAL_START:
             break  # what stands before a restart of journald does not end the boot
-        if writer == "journald" and _message_id(entry) == _JOURNAL_STOP:
-            return True, f"the journal was stopped in order: {text}"
-        if writer == "shutdown":
-            return True, f"systemd-shutdown was at work: {text}"
-        if writer == "systemd" and _LAST_TARGET.match(text):
-            return True, text
-        if writer == "kernel" and _PANIC.search(text):
-            return False, f"the kernel panicked: {text}"
+        if (proof := _proof(writer, entry, text)) is not None:
+            return proof
         if writer in ("systemd", "logind") and _BEGUN.match(text):
             begun = text
     if begun is not None:
@@ -123,6 +110,21 @@ def judge_end(newest_first: Sequence[Entry]) -> tuple[bool | None, str]:
     if not any(_writer(entry) in ("systemd", "journald") for entry in newest_first):
         return None, "no word of systemd at its end"
     return False, f"the log stops without a shutdown; its last line: {newest_first[0].get('MESSAGE', '')}"
+
+
+def _proof(writer: str | None, entry: Entry, text: str) -> tuple[bool, str] | None:
+    """What one entry proves by itself."""
+    match writer:
+        case "journald" if _message_id(entry) == _JOURNAL_STOP:
+            return True, f"the journal was stopped in order: {text}"
+        case "shutdown":
+            return True, f"systemd-shutdown was at work: {text}"
+        case "systemd" if _ENDED.match(text):
+            return True, text
+        case "kernel" if _PANIC.search(text):
+            return False, f"the kernel panicked: {text}"
+        case _:
+            return None
 
 
 def _writer(entry: Entry) -> str | None:

@@ -5,27 +5,19 @@ from __future__ import annotations
 import os
 import select
 import stat
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xidwatch.core.kmsg import parse_kmsg
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.sources.live import RETRY_S, Bell, SourceHealth, Tally
+from xidwatch.sources.printk_clock import PrintkClock
 from xidwatch.sources.ringbuffer import running_boot_id
 
 _LARGEST_READ = 1 << 16
 _NUMBER = lazy(rb"\d{1,10},(\d{1,20})[,;]")
-
-
-def boot_offset_us() -> int:
-    """Microseconds since 1970 at which CLOCK_MONOTONIC was 0, by the wall clock as it is set now.
-
-    printk's clock runs beside CLOCK_MONOTONIC and may drift from it by a second over weeks.
-    """
-    return (time.time_ns() - time.clock_gettime_ns(time.CLOCK_MONOTONIC)) // 1000
 
 
 class KmsgSource:
@@ -43,7 +35,7 @@ class KmsgSource:
         *,
         stream: int = 0,
         retry_s: Sequence[float] = RETRY_S,
-        boot_offset: Callable[[], int] = boot_offset_us,
+        clock: PrintkClock | None = None,
     ) -> None:
         """Open it.
 
@@ -52,11 +44,12 @@ class KmsgSource:
             resume: An earlier `position`: what it covers is left out. After another boot everything is new.
             stream: `Record.stream` of what is read.
             retry_s: Waits before attempts to open it again.
-            boot_offset: Asked at every read, so that a wall clock that is set carries over.
+            clock: Tests give their own.
         """
         self._path = path
         self._stream = stream
-        self._boot_offset = boot_offset
+        self._clock = clock or PrintkClock()
+        self._caught_up = False
         self._boot_id = running_boot_id()
         self._host = os.uname().nodename
         self._resume = resume or ""
@@ -93,15 +86,17 @@ class KmsgSource:
         if self._descriptor is None and not (due and self._reopened()):
             return []
         records: list[Record] = []
-        boot_us = self._boot_offset()
+        self._clock.look()
         try:
             for raw in self._raw():
-                if (record := self._accept(raw, boot_us)) is not None:
+                if (record := self._accept(raw)) is not None:
                     records.append(record)
                     if len(records) >= most:
+                        self._caught_up = False
                         self._bell.ring_now()  # a pipe's bytes may all be here already
                         break
             else:
+                self._caught_up = True
                 self._bell.all_well()
         except OSError as reason:
             self._fail(reason.strerror or str(reason))
@@ -130,6 +125,7 @@ class KmsgSource:
 
     def _fail(self, why: str) -> None:
         self._drop()
+        self._caught_up = False
         self._tally.why = f"{self._path}: {why}"
         self._bell.ring_for_retry()
 
@@ -185,23 +181,25 @@ class KmsgSource:
             return chunk
         raise OSError("its writer is gone")
 
-    def _accept(self, raw: bytes, boot_us: int) -> Record | None:
+    def _accept(self, raw: bytes) -> Record | None:
         record = parse_kmsg(raw)
         if record is None or record.since_boot_us is None:
-            self._tally.malformed += 1
-            if number := _NUMBER.match(raw):
-                self._advance(int(number[1]))
+            number = _NUMBER.match(raw)
+            self._tally.malformed += number is None or self._advance(int(number[1]))
             return None
         if not self._advance(record.seq):
             return None
+        if self._caught_up:
+            self._clock.arrived(record.since_boot_us)
+        wall_us, uncertainty_s = self._clock.tell(record.since_boot_us)
         record = replace(
             record,
             stream=self._stream,
             host=self._host,
             boot_id=self._boot_id,
-            wall_us=boot_us + record.since_boot_us,
+            wall_us=wall_us,
             time_source="boot_offset",
-            uncertainty_s=1.0,
+            uncertainty_s=uncertainty_s,
         )
         self._tally.take(record)
         return record

@@ -6,18 +6,18 @@ parts what came before. Lines carry printk's level and facility, `<4>[ 12.345678
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from xidwatch.core.record import Record
+from xidwatch.core.pattern import lazy
+from xidwatch.core.record import Record, Trust
 from xidwatch.errors import XidwatchError
 
 PSTORE = "/sys/fs/pstore"
 KEPT = "/var/lib/systemd/pstore"
-_HEAD = re.compile(rb"([A-Z][A-Za-z ]*)#(\d+) Part(\d+)\n")
-_LINE = re.compile(r"(?:<(\d{1,10})>)?\[ *(\d{1,12})\.(\d{6})\](?:\[ *[TC]\d+\])? (.*)")
+_HEAD = lazy(rb"([A-Z][A-Za-z ]*)#(\d+) Part(\d+)\n")
+_LINE = lazy(r"(?:<(\d{1,10})>)?\[ *(\d{1,12})\.(\d{6})\](?:\[ *[TC]\d+\])? (.*)")
 _SAME_DUMP_S = 120.0
 _LARGEST_PART = 1 << 22
 
@@ -77,7 +77,7 @@ class PstoreDumps:
 
     def _record(self, line: tuple[int | None, int, str], seq: int, boot: int, boot_us: float) -> Record:
         facility, since_boot_us, text = line
-        kernel = "kernel" if self._proven and facility == 0 else "unverifiable"
+        kernel: Trust = "kernel" if self._proven and facility == 0 else "unverifiable"
         return Record(
             text=text,
             seq=seq,

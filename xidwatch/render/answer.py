@@ -1,0 +1,102 @@
+"""What every report for a person says of an incident beside its timeline: what to do and when, how sure, how it stands."""
+
+from __future__ import annotations
+
+from datetime import tzinfo
+from typing import TYPE_CHECKING
+
+from xidwatch.core.incident import Demand, Incident, InputReport
+from xidwatch.core.rule import When
+from xidwatch.core.verdict import event_name
+from xidwatch.render.layout import visible
+from xidwatch.render.steps import say
+from xidwatch.render.timeline import Times, times
+from xidwatch.render.wording import END_REASONS, counted
+
+if TYPE_CHECKING:
+    from xidwatch.core.classify import RuleTable
+
+WHEN: dict[When | None, str] = {
+    "now": "",
+    "after_drain": "let running jobs finish (drain), then ",
+    "when_idle": "not urgent; once it is idle, ",
+    None: "",
+}
+CONFIDENCE = {
+    "sure": "sure (independent lines agree)",
+    "likely": "likely (one kind of line says so)",
+    "unconfirmed": "unconfirmed (one line inside other text)",
+}
+SILENCE = (
+    "a program that runs out of GPU memory leaves no Xid: its message is in the program's own log",
+    "the kernel stops reporting hung tasks after kernel.hung_task_warnings of them (10 unless changed)",
+    "the driver prints an Xid at level warning: a log that keeps only errors has none",
+    "a node that died hard may have lost its last lines: look at its BMC or at a remote log",
+)
+
+
+def look_now(incident: Incident) -> Demand | None:
+    """What to look into at once, where nothing is to be recovered and yet somebody has to act."""
+    urgent = incident.recovery.rung == "none" and incident.severity != "info" and incident.state == "active"
+    return incident.investigate[0] if urgent and incident.investigate else None
+
+
+def do_now(rules: RuleTable, incident: Incident) -> str:
+    """`let running jobs finish (drain), then reset the GPU`; `nothing to recover; check the application`."""
+    if (look := look_now(incident)) is not None:
+        return f"nothing to recover; {say(rules, look.rung)}"
+    return WHEN[incident.recovery.when] + say(rules, incident.recovery.rung)
+
+
+def reason(demand: Demand, incident: Incident) -> str:
+    """Why it is asked for, where the verdict has not just said so."""
+    root, why = incident.members[incident.root].finding, demand.why.rstrip(".")
+    return "" if why in (root.rule.title, f"{event_name(root.event)}: {root.rule.title}") else visible(why)
+
+
+def judgement(incident: Incident) -> str:
+    """`platform · hardware · critical · sure (independent lines agree)`."""
+    return f"{incident.fault_class} · {incident.origin} · {incident.severity} · {CONFIDENCE[incident.confidence]}"
+
+
+def for_the_job(incident: Incident) -> str | None:
+    """What the job's owner can do, where that differs from what the node's admin has to do."""
+    root = incident.members[incident.root]
+    return next((member.finding.rule.tenant for member in (root, *incident.members) if member.finding.rule.tenant), None)
+
+
+def state(incident: Incident, shown: Times) -> str:
+    """How an incident that is no longer active stands."""
+    ended = END_REASONS.get(incident.end_reason or "", "")
+    word = "after" if incident.end_reason == "quiet" else "at"
+    at = f" {word} {shown.of(incident.end.record)}" if incident.end is not None else ""
+    if incident.state == "awaiting_verification":
+        return f"seems over ({ended}{at}), but nothing in the log proves it; verify before it takes work"
+    return f"over: {ended}{at}"
+
+
+def again(incident: Incident, zone: tzinfo | None) -> str | None:
+    """`seen 2 times before in this log, first 2026-11-21 02:13:05`; None when it was not."""
+    if (before := incident.recurrence) is None:
+        return None
+    since = times([before.since.record], zone)
+    when = f"{since.heading.split(',')[0]} {since.of(before.since.record)}".strip()
+    return f"seen {counted(before.count, 'time')} before in this log, first {when}"
+
+
+def covered(report: InputReport, zone: tzinfo | None) -> str:
+    """What was read of one input, and from when to when it reaches."""
+    span = ""
+    if report.first is not None and report.last is not None:
+        shown = times([report.first, report.last], zone)
+        span = f", {shown.of(report.first)} to {shown.of(report.last)}"
+        span += f" ({shown.heading})" if shown.heading else ""
+    return f"{visible(report.path)}: {counted(report.records, 'line')}{span}"
+
+
+def reading_notes(report: InputReport) -> list[str]:
+    """What the reader of one input should know: times that were guessed, records that were lost."""
+    notes = [visible(note) for note in report.notes]
+    if report.lost_records:
+        notes.append(f"{counted(report.lost_records, 'record')} lost before they could be read")
+    return notes
