@@ -82,9 +82,11 @@ class Watch:
         sources: Sequence[Callable[[dict[str, str]], LiveSource]],
         clocks: Clocks | None = None,
     ) -> None:
-        """Args:
-        load: Reads the rules; called at the start and on SIGHUP.
-        sources: Each opens one source, given the positions to resume from.
+        """Nothing is opened before `run`.
+
+        Args:
+            load: Reads the rules; called at the start and on SIGHUP.
+            sources: Each opens one source, given the positions to resume from.
         """
         self.config = config
         self.engine = Engine(load())

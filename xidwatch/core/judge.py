@@ -366,7 +366,8 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
             command = " ".join(action.verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
             yield f"whether it is well again afterwards: `{command}`"
     if case.state == "awaiting_verification":
-        yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q`, then `dcgmi diag -r 2`"for fold in case.folds.values():
+        yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q`, then `dcgmi diag -r 2`"
+    for fold in case.folds.values():
         detail = fold.finding.event.detail
         named = detail.caused_by if isinstance(detail, XidDetail) else None
         if named is not None and not any(other.finding.event.code == named for other in case.folds.values()):

@@ -1,0 +1,124 @@
+"""One snapshot in Prometheus' text format or in OpenMetrics. Nothing here reads a clock, a disk or a GPU."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from prometheus_client import exposition as text_format
+from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.openmetrics import exposition as openmetrics_format
+from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
+
+from xidwatch.core.event import Event
+from xidwatch.core.incident import Incident
+from xidwatch.core.rule import SEVERITIES
+from xidwatch.sinks.families import FAMILIES, Family
+from xidwatch.sinks.history import HistoryHealth, TotalKey
+from xidwatch.sinks.snapshot import Buckets, Snapshot, SourceState
+from xidwatch.sinks.totals import SeriesBudget, counters_for, incident_counter, timestamp_of, xid_counter, zero_totals
+
+__all__ = [
+    "DRIVER_ACTIONS", "SeriesBudget", "Snapshot", "counters_for", "exposition", "incident_counter", "timestamp_of", "zero_totals",
+]  # fmt: skip
+
+DRIVER_ACTIONS = (
+    "none", "reset_gpu", "reboot_node", "drain_p2p", "drain_and_reset", "recover_imex", "bus_reset", "system_reboot",
+)  # fmt: skip
+"""Recovery actions of Xid 154 and of NVML, by number (open-gpu-kernel-modules, NV2080_CTRL_GPU_RECOVERY_ACTION_*)."""
+_MOST_OF_INCIDENTS = 100
+"""Series of one metric that incidents may have: text that a user chose can open incidents on GPUs that do not exist."""
+_XID_EVENTS = "xidwatch_xid_events_total"
+
+_Value = TypeVar("_Value")
+
+
+def exposition(snapshot: Snapshot, *, openmetrics: bool = False) -> bytes:
+    """What a scrape gets. In OpenMetrics an Xid counter carries the id of its incident as an exemplar."""
+    collector = _Once(snapshot)
+    return openmetrics_format.generate_latest(collector) if openmetrics else text_format.generate_latest(collector)
+
+
+class _Once(Collector):
+    """Gives the families of one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def collect(self) -> Iterator[Metric]:
+        exemplars = dict(_exemplars(self._snapshot))
+        series = _by_family(self._snapshot)
+        for family in FAMILIES:
+            if family.type == "histogram":
+                if self._snapshot.latencies:
+                    yield _histogram(family, self._snapshot.latencies)
+            elif rows := series.get(family.name):
+                yield _metric(family, rows, exemplars)
+
+
+def _metric(
+    family: Family, rows: dict[tuple[tuple[str, str], ...], float], exemplars: Mapping[TotalKey, Exemplar]
+) -> Metric:
+    metric = Metric(family.name.removesuffix("_total") if family.type == "counter" else family.name, family.help, family.type)
+    for labels, value in sorted(rows.items()):
+        metric.add_sample(family.name, dict(labels), value, exemplar=exemplars.get((family.name, labels)))
+    return metric
+
+
+def _histogram(family: Family, latencies: Mapping[str, Buckets]) -> Metric:
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    for source, (buckets, count, total_s) in sorted(latencies.items()):
+        below, so_far = [], 0
+        for bound, hits in buckets:
+            so_far += hits
+            below.append((str(bound), so_far))
+        metric.add_metric([source], [*below, ("+Inf", count)], total_s)
+    return metric
+
+
+def _by_family(snapshot: Snapshot) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+    """Name -> labels -> value of everything but histograms."""
+    of_incidents, withheld = _capped(_incident_series(snapshot))
+    series: dict[TotalKey, float] = {
+        **snapshot.zeros, **snapshot.totals, **snapshot.times, **of_incidents, **dict(_own_series(snapshot)),
+        ("xidwatch_series_withheld", ()): withheld, **snapshot.readings,
+    }  # fmt: skip
+    families: defaultdict[str, dict[tuple[tuple[str, str], ...], float]] = defaultdict(dict)
+    for (name, labels), value in series.items():
+        families[name][labels] = value
+    return families
+
+
+# incidents
+
+
+def _incident_series(snapshot: Snapshot) -> dict[TotalKey, float]:
+    """Worst first, so that those beyond the limit are the least."""
+    series: dict[TotalKey, float] = {}
+    open_ones = [incident for incident in snapshot.incidents if incident.state != "resolved"]
+    for incident in sorted(open_ones, key=lambda one: (-SEVERITIES.index(one.severity), one.id)):
+        for gpu in incident.gpus or ("",):
+            _add(series, incident, gpu)
+    for gpu, number in snapshot.driver_actions.items():
+        if 0 <= number < len(DRIVER_ACTIONS):
+            labels = (("gpu", gpu), ("action", DRIVER_ACTIONS[number]), ("source", "log"))
+            series["xidwatch_driver_recovery_action", labels] = 1.0
+    return series
+
+
+def _add(series: dict[TotalKey, float], incident: Incident, gpu: str) -> None:
+    at, word, root = ("gpu", gpu), ("class", incident.fault_class), ("root", _root(incident))
+    labels = (at, word, ("origin", incident.origin), ("severity", incident.severity), root)
+    series["xidwatch_incident_active", labels] = 1.0
+    start_us = min((us for us in map(_began_us, incident.members) if us is not None), default=None)
+    if start_us is not None:
+        key: TotalKey = ("xidwatch_incident_start_timestamp_seconds", (at, word, root))
+        series[key] = min(start_us / 1e6, series.get(key, float("inf")))
+    # A rumour inside another text may not send anybody to the power switch.
+    if incident.recovery.rung != "none" and incident.confidence != "unconfirmed":
+        when = ("when", incident.recovery.when or "now")
+        series["xidwatch_recovery_needed", (at, ("rung", incident.recovery.rung), when)] = 1.0
+    for demand in incident.investigate:
+        series["xidwatch_investigation_needed", (at, ("rung", demand.rung))] = 1.0
