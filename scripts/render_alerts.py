@@ -50,7 +50,7 @@ class Alert:
     first: str
     wait: str = "0s"
     expr: str = ""
-    rose: str = ""
+    rose: tuple[str, ...] = ()
     in_maintenance: bool = False
 
 
@@ -81,7 +81,8 @@ def load_alerts(path: Path = SOURCE) -> AlertSource:
 def _alert(entry: dict[str, Any]) -> Alert:
     """Check one entry and give its `for` a name that Python allows."""
     wait = {"wait": entry.pop("for")} if "for" in entry else {}
-    alert = Alert(**{**entry, **wait, "by": tuple(entry["by"])})
+    lists = {key: tuple(entry[key]) for key in ("by", "rose") if key in entry}
+    alert = Alert(**{**entry, **wait, **lists})
     if alert.severity not in get_args(Severity) or alert.about not in ABOUT:
         raise ValueError(f"{alert.name}: unknown severity {alert.severity!r} or about {alert.about!r}")
     if bool(alert.expr) == bool(alert.rose):
@@ -99,19 +100,18 @@ def promql(alert: Alert) -> str:
 
 
 def _rose(alert: Alert) -> str:
-    """A counter that rose within 15 minutes, or was born in them later than the first scrape of its node."""
-    counter = alert.rose
-    return (
-        f"max by ({', '.join(alert.by)}) (\n"
+    """Counters of which one rose within 15 minutes, or was born in them later than the first scrape of its node."""
+    branches = "\n  or\n".join(
         f"  {counter} > min_over_time({counter}[15m])\n"
         "  or\n"
         f"  {counter} > 0 and (\n"
         f"    count_over_time({counter}[15m])\n"
         "    < on (instance) group_left ()\n"
         "    max by (instance) (count_over_time(xidwatch_build_info[15m]))\n"
-        "  )\n"
-        ")"
+        "  )"
+        for counter in alert.rose
     )
+    return f"max by ({', '.join(alert.by)}) (\n{branches}\n)"
 
 
 def annotations(alert: Alert, runbook_base: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -215,7 +216,7 @@ def test_damaged_row(tmp_path: Path) -> None:
 
 def test_kill_at_any_moment(tmp_path: Path) -> None:
     """Killed twenty times at random moments, the history has each line exactly once and the totals are right."""
-    path, stream, last = tmp_path / "history.db", tmp_path / "stream", 2000 * KILLS
+    path, stream, last = tmp_path / "history.db", tmp_path / "stream", 2500 * KILLS
     stream.write_text("".join(f"{number}\n" for number in range(1, last + 1)), encoding="ascii")
     command = [sys.executable, "-m", "tests.sinks.history_writer", str(path), str(stream)]
     moments = random.Random(6)
@@ -230,7 +231,7 @@ def test_kill_at_any_moment(tmp_path: Path) -> None:
             with suppress(XidwatchError):
                 assert_whole(path)
     assert 0 == subprocess.run(command, cwd=ROOT, timeout=120, check=False).returncode
-    assert cut_short > KILLS // 4
+    assert cut_short > KILLS // 2
     assert list(range(1, last + 1)) == stored_numbers(path)
     history = History.open(path)
     assert {ALL: last, number_key("odd"): last / 2, number_key("even"): last / 2} == history.totals()
@@ -515,7 +516,7 @@ def test_few_broken_files_are_kept(tmp_path: Path) -> None:
 
 def test_age_limit(tmp_path: Path) -> None:
     """Entries stored longer ago than the limit go; their totals stay, and so does the latest word on maintenance."""
-    path, clock = tmp_path / "history.db", Clock()
+    path, clock = tmp_path / "history.db", Clock(time.time_ns() // 1000)
     filled_at = clock.now_us
     history = History.open(path, FAST, clock)
     for number in range(600):
@@ -524,8 +525,11 @@ def test_age_limit(tmp_path: Path) -> None:
     clock.now_us = filled_at + 60 * DAY_US
     history.append(xid(600))
     assert history.flush(10)
+    for number in range(3):
+        add_note(path, "maintenance_start", {"n": number})
     clock.now_us = filled_at + 91 * DAY_US
     until(lambda: [600] == stored_numbers(path))
+    assert [{"n": 2}] == [note.data for note in read_notes(path)]
     assert 601 == history.totals()[ALL]
     assert history.close(10)
     history = History.open(path, FAST, clock)

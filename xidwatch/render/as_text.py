@@ -23,7 +23,7 @@ from xidwatch.render.answer import (
 )
 from xidwatch.render.layout import Line, first_sentences, labelled, paint, visible, wrap
 from xidwatch.render.steps import command_block, key_command, known_of, say
-from xidwatch.render.timeline import Row, Times, rows, times
+from xidwatch.render.timeline import Row, Times, most_telling, rows, times
 from xidwatch.render.wording import counted, label, memory_or_compute, names, nothing_found, number, said, sentence
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class _Report:
         place = ", ".join(part for part in (shift.heading, names(incident.hosts)) if part)
         if place:
             yield "quiet", place
-        kept = _kept(shown)
+        kept = most_telling(shown, _MOST_ROWS)
         clocks = {id(row): shift.of(row.record) for row in kept}
         clock_width = max(len(text) for text in clocks.values())
         name_width = min(max(len(row.name) for row in kept), 14)
@@ -253,15 +253,6 @@ class _Report:
             text += f" Root: xidwatch explain {code if code is not None else root.rule.id}"
         yield "plain", ""
         yield from (("quiet", line) for line in wrap(text, self.width))
-
-
-def _kept(shown: list[Row]) -> list[Row]:
-    """The rows worth showing: all when few, else the root, the first ones and the last one."""
-    if len(shown) <= _MOST_ROWS:
-        return shown
-    chosen = shown[: _MOST_ROWS - 2] + shown[-1:]
-    root = next(row for row in shown if row.role == "root")
-    return chosen if root in chosen else [*chosen[:-1], root, chosen[-1]]
 
 
 def _mark(row: Row, *, last: bool, after_root: bool) -> str:

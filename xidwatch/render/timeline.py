@@ -53,6 +53,15 @@ def rows(incident: Incident) -> list[Row]:
     return sorted(found, key=_order)
 
 
+def most_telling(shown: list[Row], most: int) -> list[Row]:
+    """The rows worth showing: all when few, else the root, the first ones and the last one."""
+    if len(shown) <= most:
+        return shown
+    chosen = shown[: most - 2] + shown[-1:]
+    root = next(row for row in shown if row.role == "root")
+    return chosen if root in chosen else [*chosen[:-1], root, chosen[-1]]
+
+
 def _order(row: Row) -> tuple[int, int, int]:
     record = row.record
     at = record.wall_us if record.wall_us is not None else record.since_boot_us

@@ -48,7 +48,8 @@ FAMILIES = (
     Family("xidwatch_maintenance", "gauge", (), "1 while an operator has announced maintenance."),
     # what is so now
     Family(
-        "xidwatch_gpu_info", "gauge", ("gpu", "uuid", "index", "name", "serial", "driver_version"), "1; which card is in the slot."
+        "xidwatch_gpu_info", "gauge", ("gpu", "uuid", "index", "name", "serial", "driver_version"),
+        "1; which card is in the slot.",
     ),
     Family("xidwatch_gpus", "gauge", ("source",), "GPUs that this source knows."),
     Family("xidwatch_tasks_blocked", "gauge", ("attribution",), "Tasks in D state for long."),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from typing import TypeVar
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import exposition as text_format
 from prometheus_client.core import HistogramMetricFamily, Metric
@@ -12,7 +11,6 @@ from prometheus_client.openmetrics import exposition as openmetrics_format
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from xidwatch.core.event import Event
 from xidwatch.core.incident import Incident
 from xidwatch.core.rule import SEVERITIES
 from xidwatch.sinks.families import FAMILIES, Family
@@ -21,7 +19,8 @@ from xidwatch.sinks.snapshot import Buckets, Snapshot, SourceState
 from xidwatch.sinks.totals import SeriesBudget, counters_for, incident_counter, timestamp_of, xid_counter, zero_totals
 
 __all__ = [
-    "DRIVER_ACTIONS", "SeriesBudget", "Snapshot", "counters_for", "exposition", "incident_counter", "timestamp_of", "zero_totals",
+    "DRIVER_ACTIONS", "SeriesBudget", "Snapshot", "counters_for", "exposition", "incident_counter", "timestamp_of",
+    "zero_totals",
 ]  # fmt: skip
 
 DRIVER_ACTIONS = (
@@ -30,15 +29,13 @@ DRIVER_ACTIONS = (
 """Recovery actions of Xid 154 and of NVML, by number (open-gpu-kernel-modules, NV2080_CTRL_GPU_RECOVERY_ACTION_*)."""
 _MOST_OF_INCIDENTS = 100
 """Series of one metric that incidents may have: text that a user chose can open incidents on GPUs that do not exist."""
-_XID_EVENTS = "xidwatch_xid_events_total"
-
-_Value = TypeVar("_Value")
 
 
 def exposition(snapshot: Snapshot, *, openmetrics: bool = False) -> bytes:
     """What a scrape gets. In OpenMetrics an Xid counter carries the id of its incident as an exemplar."""
     collector = _Once(snapshot)
-    return openmetrics_format.generate_latest(collector) if openmetrics else text_format.generate_latest(collector)
+    render: Callable[[Collector], bytes] = openmetrics_format.generate_latest if openmetrics else text_format.generate_latest
+    return render(collector)
 
 
 class _Once(Collector):
@@ -58,9 +55,7 @@ class _Once(Collector):
                 yield _metric(family, rows, exemplars)
 
 
-def _metric(
-    family: Family, rows: dict[tuple[tuple[str, str], ...], float], exemplars: Mapping[TotalKey, Exemplar]
-) -> Metric:
+def _metric(family: Family, rows: dict[tuple[tuple[str, str], ...], float], exemplars: Mapping[TotalKey, Exemplar]) -> Metric:
     metric = Metric(family.name.removesuffix("_total") if family.type == "counter" else family.name, family.help, family.type)
     for labels, value in sorted(rows.items()):
         metric.add_sample(family.name, dict(labels), value, exemplar=exemplars.get((family.name, labels)))
@@ -112,8 +107,7 @@ def _add(series: dict[TotalKey, float], incident: Incident, gpu: str) -> None:
     at, word, root = ("gpu", gpu), ("class", incident.fault_class), ("root", _root(incident))
     labels = (at, word, ("origin", incident.origin), ("severity", incident.severity), root)
     series["xidwatch_incident_active", labels] = 1.0
-    start_us = min((us for us in map(_began_us, incident.members) if us is not None), default=None)
-    if start_us is not None:
+    if (start_us := _start_us(incident)) is not None:
         key: TotalKey = ("xidwatch_incident_start_timestamp_seconds", (at, word, root))
         series[key] = min(start_us / 1e6, series.get(key, float("inf")))
     # A rumour inside another text may not send anybody to the power switch.
@@ -122,3 +116,80 @@ def _add(series: dict[TotalKey, float], incident: Incident, gpu: str) -> None:
         series["xidwatch_recovery_needed", (at, ("rung", incident.recovery.rung), when)] = 1.0
     for demand in incident.investigate:
         series["xidwatch_investigation_needed", (at, ("rung", demand.rung))] = 1.0
+
+
+def _capped(series: dict[TotalKey, float]) -> tuple[dict[TotalKey, float], int]:
+    """The first series of each metric, and how many were left out."""
+    kept: dict[TotalKey, float] = {}
+    counts: Counter[str] = Counter()
+    for key, value in series.items():
+        counts[key[0]] += 1
+        if counts[key[0]] <= _MOST_OF_INCIDENTS:
+            kept[key] = value
+    return kept, len(series) - len(kept)
+
+
+def _start_us(incident: Incident) -> int | None:
+    """Of the first event that is not context."""
+    own = [member for member in incident.members if member.role != "context"] or [incident.members[incident.root]]
+    return min((us for member in own if (us := member.finding.event.record.wall_us) is not None), default=None)
+
+
+def _root(incident: Incident) -> str:
+    """`xid 79`, `sxid 20034`, `nvrm fallen_off_bus`, `hung_task`: from closed vocabularies, never the log's own words."""
+    event = incident.members[incident.root].finding.event
+    if event.code is not None:
+        return f"{event.kind} {event.code}"
+    return f"{event.kind} {event.what or 'other'}" if event.kind == "nvrm" else event.kind
+
+
+def _exemplars(snapshot: Snapshot) -> Iterator[tuple[TotalKey, Exemplar]]:
+    for incident in snapshot.incidents:
+        for member in incident.members:
+            if member.finding.event.kind == "xid" and incident.state != "resolved":
+                wall_us = member.last.record.wall_us
+                exemplar = Exemplar({"incident": incident.id}, 1.0, None if wall_us is None else wall_us / 1e6)
+                yield xid_counter(member.finding.event), exemplar
+
+
+# xidwatch itself
+
+
+def _own_series(snapshot: Snapshot) -> Iterator[tuple[TotalKey, float]]:
+    version = ("version", snapshot.version), ("rules_version", snapshot.rules_version)
+    yield ("xidwatch_build_info", version), 1.0
+    yield ("xidwatch_maintenance", ()), float(snapshot.maintenance)
+    yield ("xidwatch_injection_accepted", ()), float(snapshot.injection_accepted)
+    yield ("xidwatch_rules_reload_success", ()), float(snapshot.rules_reload_success)
+    if snapshot.rules_reload_timestamp_s is not None:
+        yield ("xidwatch_rules_reload_timestamp_seconds", ()), snapshot.rules_reload_timestamp_s
+    unreadable = sum(source.malformed_total for source in snapshot.sources.values())
+    for kind, count in {"record": unreadable, **snapshot.parse_failures}.items():
+        yield ("xidwatch_parse_failures_total", (("kind", kind),)), float(count)
+    for name, source in snapshot.sources.items():
+        yield from _source_series(name, source)
+    if snapshot.history is not None:
+        yield from _history_series(snapshot.history)
+
+
+def _source_series(name: str, source: SourceState) -> Iterator[tuple[TotalKey, float]]:
+    values: dict[str, float] = {
+        "up": source.up,
+        "records_total": source.records_total,
+        "lost_records_total": source.lost_records_total,
+        "gaps_total": source.gaps_total,
+        "restarts_total": source.restarts_total,
+        "untrusted_total": source.untrusted_total,
+    }
+    if source.last_record_wall_us is not None:
+        values["last_record_timestamp_seconds"] = source.last_record_wall_us / 1e6
+    for what, value in values.items():
+        yield (f"xidwatch_source_{what}", (("source", name),)), float(value)
+
+
+def _history_series(history: HistoryHealth) -> Iterator[tuple[TotalKey, float]]:
+    yield ("xidwatch_history_up", ()), float(history.up)
+    yield ("xidwatch_history_backlog", ()), float(history.backlog)
+    yield ("xidwatch_history_write_failures_total", ()), float(history.write_failures_total)
+    yield ("xidwatch_history_dropped_total", ()), float(history.dropped_total)
+    yield ("xidwatch_history_set_aside_total", ()), float(history.set_aside_total)

@@ -16,6 +16,8 @@ _PACKED = lazy(r"\.(?:gz|xz|bz2|zst|Z)$")
 _COUNTED = lazy(r"(.+?)\.(\d{1,4})$")
 _DATED = lazy(r"(.+?)[-.](\d{8}(?:[-T_.]?\d{2,6})?)((?:\.\w+)?)$")
 _OLD = lazy(r"(.+)\.old$")
+_JOURNAL = lazy(r"(.*/|)([^/@]+)(?:@[^/]*)?\.journal~?$")
+_JOURNAL_MAGIC = b"LPKSHHRH"
 _NEVER = lazy(
     r"\.(?:py|pyc|so|o|ko|png|jpe?g|gif|pdf|html?|css|js|ya?ml|toml|ini|conf|cfg|csv|sqlite3?|db|zip|tar|tgz|deb|rpm)$"
 )
@@ -123,6 +125,8 @@ def _families(paths: Sequence[str], host: str | None) -> list[Family]:
 
 def _rotation(path: str) -> tuple[str, tuple[int, str, int]]:
     """(name of the log, sort key: older first)."""
+    if journal := _JOURNAL.match(path):
+        return f"{journal[1]}{'system' if journal[2].startswith('user-') else journal[2]}.journal", (2, "", 0)
     name = _PACKED.sub("", path)
     if counted := _COUNTED.match(name):
         return counted[1], (1, "", -int(counted[2]))
@@ -131,3 +135,14 @@ def _rotation(path: str) -> tuple[str, tuple[int, str, int]]:
     if old := _OLD.match(name):
         return old[1], (1, "", 0)
     return name, (2, "", 0)
+
+
+def is_journal_file(path: str) -> bool:
+    """Whether it is a binary file of systemd's journal, by name and first bytes."""
+    if not _JOURNAL.match(path):
+        return False
+    try:
+        with Path(path).open("rb") as file:
+            return file.read(len(_JOURNAL_MAGIC)) == _JOURNAL_MAGIC
+    except OSError:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
@@ -17,13 +18,12 @@ from xidwatch.core.logtext import LogLine, parse_line
 from xidwatch.core.parse import LITERALS
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
-from xidwatch.errors import XidwatchError
 from xidwatch.sources.archive import Archive
 from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
-from xidwatch.sources.folder import Family, find_logs
+from xidwatch.sources.folder import Family, find_logs, is_journal_file
 from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
 from xidwatch.sources.ringbuffer import RingBuffer
-from xidwatch.sources.scan import CHUNK_BYTES, NumberedLine, scan_lines
+from xidwatch.sources.scan import CHUNK_BYTES, NumberedLine, find_hits, scan_lines
 
 AFTER_LINES = 200
 _BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")
@@ -96,10 +96,12 @@ class LogInputs:
         if len(family.paths) > 1 and self._year is None:
             _look_over(family, clock)
         seq = 0
-        for path in family.paths:
+        beside = family.paths[1:] if all(is_journal_file(path) for path in family.paths) else ()
+        for path in family.paths[:1] if beside else family.paths:
             archive = Archive(path)
             try:
-                reading = _Reading(archive, clock, _Place(stream, seq, family.host, self._streams), self._tick(archive))
+                place = _Place(stream, seq, family.host, self._streams)
+                reading = _Reading(archive, clock, place, self._tick(archive), beside)
                 yield from reading.records()
             finally:
                 archive.close()
@@ -193,8 +195,12 @@ def _runs_back(earlier: Record, later: Record) -> bool:
 class _Reading:
     """One file being read."""
 
-    def __init__(self, archive: Archive, clock: LogClock, place: _Place, tick: Callable[[], None]) -> None:
+    def __init__(
+        self, archive: Archive, clock: LogClock, place: _Place, tick: Callable[[], None], beside: Sequence[str] = ()
+    ) -> None:
+        """Args: `beside` are the further files of the same journal."""
         self.place = place
+        self._beside = tuple(beside)
         self._archive = archive
         self._clock = clock
         self._tick = tick
@@ -236,7 +242,7 @@ class _Reading:
             case "binary":
                 self._note("binary, nothing readable")
             case "journal file":
-                yield from self._journal_file()
+                yield from self._journal_files()
             case "journal export":
                 self._form = "journalctl -o export"
                 yield from self._export(chunks)
@@ -341,30 +347,33 @@ class _Reading:
     def _export(self, chunks: Iterable[bytes]) -> Iterator[Record]:
         yield from self._entries(parse_export(chunks))
 
-    def _journal_file(self) -> Iterator[Record]:
+    def _journal_files(self) -> Iterator[Record]:
+        """This file and those beside it, put together by journald's own count."""
+        from xidwatch.sources.journalfile import JournalFiles, need_journal_extra
+
         path = self._archive.path
-        try:
-            from systemd import journal
-        except ImportError:
-            raise XidwatchError(
-                f"{path}: a binary journal file needs the journal extra (pip install 'xidwatch[journal]'); "
-                f"or pipe it: journalctl --file {path} -o json | xidwatch explain -"
-            ) from None
-        self._form = "journal file"
-        self._bytes = self._archive.size or 0
-        try:
-            reader: Any = journal.Reader(files=[path])
-            yield from self._entries(reader)
-        except OSError as reason:
-            self._note(f"journal file is damaged ({reason.strerror or reason}); what stood before the damage was read")
+        need_journal_extra(path)
+        self._form = "journal file" if not self._beside else f"{len(self._beside) + 1} journal files"
+        self._bytes = sum(os.path.getsize(file) for file in (path, *self._beside))
+        files = JournalFiles([path, *self._beside], find_hits(_WANTED), AFTER_LINES)
+        for number, entry in files:
+            if (record := self._entry(entry, number)) is not None:
+                yield record
+        self._tally.notes += files.notes
+        self._tally.records += files.entries
+        self.place.seq += files.entries
+
+    def _entry(self, entry: Any, number: int) -> Record | None:
+        if (record := parse_journal(entry)) is None:
+            return None
+        place = self.place
+        return replace(record, stream=place.stream, seq=place.seq + number, line=number, host=record.host or place.host)
 
     def _entries(self, entries: Iterable[Any]) -> Iterator[Record]:
         seq = 0
         for seq, entry in enumerate(entries, 1):
-            record = parse_journal(entry)
-            if record is not None:
-                place = self.place
-                yield replace(record, stream=place.stream, seq=place.seq + seq, line=seq, host=record.host or place.host)
+            if (record := self._entry(entry, seq)) is not None:
+                yield record
         self._tally.records += seq
         self.place.seq += seq
 
