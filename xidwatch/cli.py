@@ -298,9 +298,24 @@ def _rules_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _daemon(name: str) -> Callable[[argparse.ArgumentParser], None]:
+    def add(parser: argparse.ArgumentParser) -> None:
+        from xidwatch import daemoncli
+
+        getattr(daemoncli, name)(parser)
+
+    return add
+
+
 _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "explain": ("what happened in these logs, or what a code means", _explain_arguments),
     "rules": ("list, show, check the rules; the decision matrix", _rules_arguments),
+    "watch": ("the daemon: tail the kernel, serve Prometheus, keep history", _daemon("add_watch")),
+    "follow": ("one line for every incident that opens, changes or ends", _daemon("add_follow")),
+    "status": ("what the daemon knows: incidents, the next step, sources", _daemon("add_status")),
+    "history": ("every event that the daemon kept", _daemon("add_history")),
+    "incident": ("list, show or close incidents", _daemon("add_incident")),
+    "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),
     "floor": ("the least time that prefill and decode can take on a card", _floor_arguments),
 }
 

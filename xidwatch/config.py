@@ -143,19 +143,19 @@ def load_config(
 def _checked(stated: Mapping[str, Any], given: Mapping[str, object], source: tuple[str, Path]) -> Config:
     from xidwatch.configcheck import NO_SUCH_KEY, PATHS, Place, checked, dotted, line_of, value_mistakes
 
-    def where(place: Place) -> str:
+    def told(place: Place, what: str) -> tuple[int, str]:
         if place and place[0] in given:
-            return f"--{str(place[0]).replace('_', '-')}"
+            return 0, f"--{str(place[0]).replace('_', '-')}: {what}"
         text, file = source
         line = line_of(text, place)
-        return f"{file}:{line}: {dotted(place)}" if line else f"{file}: {dotted(place)}"
+        meant = _meant(dotted(place)) if what == NO_SUCH_KEY else ""
+        return line or 0, f"{file}{f':{line}' if line else ''}: {dotted(place)}: {what}{meant}"
 
     values = {**stated, **{key: _as_toml(value, is_path=key in PATHS) for key, value in given.items()}}
     config, found = checked(Config, values)
     found += value_mistakes(values, found)
     if config is None or found:
-        told = [f"{where(place)}: {what}{_meant(dotted(place)) if what == NO_SUCH_KEY else ''}" for place, what in found]
-        raise ConfigError(told)
+        raise ConfigError([mistake for _, mistake in sorted(told(place, what) for place, what in found)])
     return config
 
 

@@ -7,6 +7,7 @@ A site's own files are always checked, and all their mistakes are told at once.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -80,6 +81,12 @@ def load_rules(extra: Sequence[Path] = (), *, check: bool = False, site: Path = 
     if mistakes:
         raise RuleFileError(mistakes)
     return table
+
+
+def rules_version(extra: Sequence[Path] = (), site: Path = SITE_RULES) -> str:
+    """Twelve hex digits that change with any rule file in force."""
+    files = [file for folder in (shipped_rules(), site, *extra) if folder.is_dir() for file in _files(folder)]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def check_dir(path: Path) -> list[str]:

@@ -31,7 +31,7 @@ from xidwatch.errors import XidwatchError
 from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.followers import Followers
 from xidwatch.sinks.history import Entry, History, Limits, Note
-from xidwatch.sinks.metrics import Snapshot, counters_for, incident_counter
+from xidwatch.sinks.metrics import SeriesBudget, Snapshot, counters_for, incident_counter, timestamp_of, zero_totals
 from xidwatch.sinks.service import Service
 from xidwatch.sinks.statefile import StateFile
 from xidwatch.sinks.web import WebServer
@@ -78,18 +78,20 @@ class Watch:
     def __init__(
         self,
         config: Config,
-        load: Callable[[], RuleTable],
+        load: Callable[[], tuple[RuleTable, str]],
         sources: Sequence[Callable[[dict[str, str]], LiveSource]],
         clocks: Clocks | None = None,
     ) -> None:
         """Nothing is opened before `run`.
 
         Args:
-            load: Reads the rules; called at the start and on SIGHUP.
+            load: Reads the rules and says which they are; called at the start and on SIGHUP.
             sources: Each opens one source, given the positions to resume from.
         """
         self.config = config
-        self.engine = Engine(load())
+        rules, self._rules_version = load()
+        self.engine = Engine(rules)
+        self._zeros = zero_totals(rules)
         self._load, self._openers, self._clocks = load, sources, clocks or Clocks()
         self._selector = selectors.DefaultSelector()
         self._sources: list[LiveSource] = []
@@ -98,7 +100,7 @@ class Watch:
         self._service = Service()
         self._maintenance = _Maintenance()
         self._reload = _Reload(at_us=self._clocks.wall_us())
-        self._loaded: list[RuleTable | str] = []
+        self._loaded: list[tuple[RuleTable, str] | str] = []
         self._stopping = False
         self._due: dict[str, float] = {}
         self._times: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
@@ -130,9 +132,7 @@ class Watch:
             Path(config.state_dir) / "history.db",
             Limits(age_s=config.history.max_age_days * 86400.0, size_bytes=config.history.max_mb * 1_000_000),
         )
-        entries = self._history.recent_entries()
-        self.engine.replay(((e.identity, e.item) for e in entries if e.item is not None), self._clocks.wall_us())
-        self._take_notes()
+        self._remember()
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
             end.setblocking(False)
@@ -148,8 +148,21 @@ class Watch:
         for source in self._sources:
             self._read(source)
         self._step()
-        self._web = WebServer(config.listen, lambda: self.snapshot, _path(config.web_config_file))
+        self._web = WebServer(config.listen, lambda: self.snapshot, config.web_config_file)
         self._web.start()
+
+    def _remember(self) -> None:
+        """Live through the stored past again, the operator's acts in their places."""
+        notes = self._history.take_notes()
+        for entry in self._history.recent_entries():
+            while notes and notes[0].wall_us <= entry.stored_us:
+                self._obey(notes.pop(0))
+            if entry.item is not None:
+                self.engine.replay(entry.identity, entry.item, entry.stored_us)
+        for note in notes:
+            self._obey(note)
+        self.engine.changes(self._clocks.wall_us())
+        self._budget = SeriesBudget(self._history.totals())
 
     def _close(self) -> None:
         self._service.stopping()
@@ -227,7 +240,7 @@ class Watch:
 
     def _keep(self, settled: Settled) -> None:
         record, item = settled.item.record, settled.item
-        counts = counters_for(settled.finding) if settled.finding is not None and record.trusted != "no" else ()
+        counts = self._budget.admit(counters_for(settled.finding)) if settled.finding is not None else ()
         new = self._history.append(
             Entry(
                 identity=settled.identity,
@@ -241,11 +254,9 @@ class Watch:
         )
         if not new or not counts or record.wall_us is None:
             return
-        for metric, labels in counts:
-            kept = tuple((name, value) for name, value in labels if name not in ("gi", "ci", "fatal"))
-            last = metric.removesuffix("_events_total") + "_last_timestamp_seconds"
-            if metric.endswith("_events_total"):
-                self._times[last, kept] = max(self._times.get((last, kept), 0.0), record.wall_us / 1e6)
+        for key in counts:
+            if (last := timestamp_of(key)) is not None:
+                self._times[last] = max(self._times.get(last, 0.0), record.wall_us / 1e6)
         if isinstance(item, Event):
             self._latencies.setdefault(settled.source, Latencies()).add((self._clocks.wall_us() - record.wall_us) / 1e6)
 
@@ -363,7 +374,9 @@ class Watch:
                 _complain(f"the old rules stay in force:\n{loaded}")
             else:
                 self._reload = _Reload(True, self._clocks.wall_us())
-                self.engine.rejudge(loaded)
+                rules, self._rules_version = loaded
+                self._zeros = zero_totals(rules)
+                self.engine.rejudge(rules)
 
     def _woken(self, _mask: int) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -385,7 +398,8 @@ class Watch:
             injection_accepted=self.config.accept_injected,
             rules_reload_success=self._reload.success,
             rules_reload_timestamp_s=self._reload.at_us / 1e6,
-            rules_version=self.engine.rules.version,
+            rules_version=self._rules_version,
+            zeros=self._zeros,
             history=health,
             latencies={name: latency.counts() for name, latency in self._latencies.items()},
         )
@@ -439,10 +453,6 @@ def _visible(incident: Incident) -> tuple[object, ...]:
         incident.state, incident.severity, incident.fault_class, incident.recovery, incident.investigate, incident.gpus,
         incident.members[incident.root].finding.rule.id, len(incident.members), incident.scope,
     )  # fmt: skip
-
-
-def _path(text: str | None) -> Path | None:
-    return Path(text) if text else None
 
 
 def _complain(text: str) -> None:

@@ -7,7 +7,7 @@ two sources may bring the same line.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from xidwatch.core.classify import RuleTable
@@ -29,7 +29,7 @@ OLD_US = 3_600_000_000
 """Back-fill older than this opens nothing: nobody is woken for what ended an hour ago."""
 _MOST_SEEN = 100_000
 _MOST_CASES = 500
-_QUIET_END_US = 180_000_000
+_TICK_US = 5_000_000
 
 
 @dataclass(slots=True)
@@ -82,13 +82,19 @@ class Engine:
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._boots: dict[str, str] = {}
         self._touched: list[Case] = []
+        self._replayed_us = 0
 
-    def replay(self, items: Iterable[tuple[str, Event | Context]], now_us: int) -> None:
-        """Take (identity, item) pairs from history, in order, as if they had just been read; nothing is announced."""
-        for identity, item in items:
-            self._remember(identity)
-            self._place(item, now_us, replayed=True)
-        self.changes(now_us)
+    def replay(self, identity: str, item: Event | Context, then_us: int) -> None:
+        """Take an item from history as it was taken then: what happened in between by silence happens again.
+
+        Call `changes` once after the last, so that nothing of it is announced.
+        """
+        if then_us - self._replayed_us > _TICK_US:
+            self._replayed_us = then_us
+            self._end_quiet(then_us)
+        self._remember(identity)
+        self._boot(item.record, then_us)
+        self._place(item, then_us)
 
     def feed(self, source: str, record: Record, now_us: int) -> list[Finding]:
         """Findings born on this record, each once whichever source is first; they may still grow."""
@@ -168,7 +174,7 @@ class Engine:
         """Lines that were ours and unreadable."""
         return sum(source.parser.malformed_total for source in self._sources.values())
 
-    def _place(self, item: Event | Context, now_us: int, *, replayed: bool = False) -> Finding | None:
+    def _place(self, item: Event | Context, now_us: int) -> Finding | None:
         if isinstance(item, Context):
             self.correlator.note(item)
             return None
@@ -177,7 +183,7 @@ class Engine:
         if case is None:
             return finding
         at = item.record.wall_us
-        if not replayed and case.first is item and at is not None and now_us - at > OLD_US and not case.has("persistent"):
+        if case.first is item and at is not None and now_us - at > OLD_US and not case.has("persistent"):
             self.correlator.end(case, "unconfirmed_old")
         self._touched.append(case)
         return finding

@@ -152,7 +152,7 @@ def chart(postmortem: Postmortem, zone: tzinfo | None = None) -> Chart | None:
     spans = [axis.span(place.row) for place in places]
     scale = _Scale(axis, [value for span in spans for value in span])
     shown = times((place.row.record for place in places), zone)
-    roots = {place.incident: scale.at(axis.of(place.row.record)) for place in places if place.row.role == "root"}
+    roots = {place.incident: scale.at(span[0]) for place, span in zip(places, spans, strict=True) if place.row.role == "root"}
     tracks = [_track(place, scale, span, roots.get(place.incident)) for place, span in zip(places, spans, strict=True)]
     return Chart(
         axis=axis.kind,
@@ -332,25 +332,21 @@ def _lanes(placed: Sequence[tuple[_Place, Track]], postmortem: Postmortem) -> tu
 
 def _with_spines(tracks: list[Track]) -> list[Track]:
     """The tracks, top to bottom, with the upright lines that join roots to their consequences."""
-    reach: dict[int, tuple[int, int, int, float]] = {}
+    reach: dict[int, tuple[int, int, float]] = {}
     for number in {track.incident for track in tracks}:
         own = [i for i, track in enumerate(tracks) if track.incident == number and track.row.role != "context"]
         root = next((i for i in own if tracks[i].row.role == "root"), None)
         if root is not None and len(own) > 1:
-            reach[number] = (own[0], root, own[-1], _root_at(tracks[root]))
+            reach[number] = (own[0], own[-1], tracks[root].start)
     done = []
     for place, track in enumerate(tracks):
         spines = tuple(
             Spine(at=at, above=place > top, below=place < bottom)
-            for top, _, bottom, at in reach.values()
+            for top, bottom, at in reach.values()
             if top <= place <= bottom
         )
         done.append(replace(track, spines=spines))
     return done
-
-
-def _root_at(track: Track) -> float:
-    return track.end if track.shape == "blocked" and len(track.row.members) == 1 else track.start
 
 
 def _identity(
