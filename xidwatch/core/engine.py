@@ -130,7 +130,7 @@ class Engine:
                 if key in still_open and not quiet and not everything:
                     break
                 del source.waiting[key]
-                done.append(Settled(waiting.identity, name, waiting.item, self._place(waiting.item, now_us)))
+                done.append(Settled(waiting.identity, name, waiting.item, self._place(waiting.item, waiting.since_us)))
         return done
 
     def deadline_us(self) -> int | None:

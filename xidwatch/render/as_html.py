@@ -26,7 +26,7 @@ from xidwatch.render.answer import (
     reason,
     state,
 )
-from xidwatch.render.lanes import Chart, Track, chart
+from xidwatch.render.lanes import Chart, Spine, Track, chart
 from xidwatch.render.layout import first_sentences, visible
 from xidwatch.render.steps import command_lines, known_of, say
 from xidwatch.render.timeline import Times, moments, times
@@ -138,6 +138,7 @@ class DrawnLane:
     title: str
     kind: str
     facts: tuple[str, ...]
+    passing: tuple[Spine, ...]
     bars: tuple[Bar, ...]
 
 
@@ -289,7 +290,11 @@ def _step(command: Command, lines: list[str]) -> Step:
 def _drawn(drawn: Chart) -> tuple[DrawnLane, ...]:
     return tuple(
         DrawnLane(
-            title=lane.title, kind=lane.kind, facts=lane.facts, bars=tuple(_bar(track, drawn.shown) for track in lane.tracks)
+            title=lane.title,
+            kind=lane.kind,
+            facts=lane.facts,
+            passing=lane.passing,
+            bars=tuple(_bar(track, drawn.shown) for track in lane.tracks),
         )
         for lane in drawn.lanes
     )

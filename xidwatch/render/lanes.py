@@ -25,8 +25,8 @@ _MOST_ROWS, _MOST_ROWS_OF_OTHERS = 24, 6
 _FIRST, _LAST = 2.0, 98.0
 _SHORTEST_US = 20_000
 """Silences much shorter than this look alike."""
-_SPACES = (24.0, 13.0)
-"""Percent between the middles of two tick labels: on a phone, on a desktop."""
+_NARROW, _WIDE = 22.0, 13.0
+"""Percent of the axis that a tick's label takes: on a phone, on a desktop."""
 _LANE_ORDER: dict[LaneKind, int] = {"gpu": 0, "switch": 1, "node": 2}
 _NOTES: dict[AxisKind, str] = {
     "wall": "not to scale: silences are shortened, their length is written between the ticks",
@@ -80,6 +80,11 @@ class Lane:
     title: str
     facts: tuple[str, ...]
     tracks: tuple[Track, ...]
+
+    @property
+    def passing(self) -> tuple[Spine, ...]:
+        """Upright lines that come in from the lane above."""
+        return tuple(spine for spine in self.tracks[0].spines if spine.above)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +154,7 @@ def chart(postmortem: Postmortem, zone: tzinfo | None = None) -> Chart | None:
         left_out += len(found) - len(chosen)
         places += [_Place(number, row, _lane(row, incident, postmortem.hosts)) for row in chosen]
     axis = _Axis([record for place in places for record in _records(place.row)])
+    places.sort(key=lambda place: (axis.of(place.row.record), place.row.record.stream, place.row.record.seq))
     spans = [axis.span(place.row) for place in places]
     scale = _Scale(axis, [value for span in spans for value in span])
     shown = times((place.row.record for place in places), zone)
@@ -258,11 +264,20 @@ def _ticks(places: Sequence[_Place], axis: _Axis, scale: _Scale, shown: Times) -
     for record in records:
         at = scale.at(axis.of(record))
         date, _, label = _tick_label(record, axis, shown).rpartition(" ")
-        if any(abs(at - tick.at) < _SPACES[1] or (date, label) == (tick.date, tick.label) for tick in ticks):
+        if any(_collide(at, tick.at, _WIDE) or (date, label) == (tick.date, tick.label) for tick in ticks):
             continue
-        wide = any(abs(at - tick.at) < _SPACES[0] for tick in ticks if not tick.wide)
+        wide = any(_collide(at, tick.at, _NARROW) for tick in ticks if not tick.wide)
         ticks.append(Tick(at=at, label=label, date=date, wide=wide))
     return sorted(ticks, key=lambda tick: tick.at)
+
+
+def _collide(one: float, other: float, width: float) -> bool:
+    return abs(_middle(one, width) - _middle(other, width)) < width
+
+
+def _middle(at: float, width: float) -> float:
+    """Where a label's middle is: over its tick, but never beyond the axis' ends."""
+    return min(max(at, width / 2), 100 - width / 2)
 
 
 def _tick_label(record: Record, axis: _Axis, shown: Times) -> str:

@@ -63,7 +63,7 @@ class Gate:
         against = known or next(iter(self._users.values()))
         try:
             right = bcrypt.checkpw(password[:_MOST_BYTES], against.encode())
-        except ValueError:  # a zero byte in it
+        except ValueError:  # a hash that looks like one and is none
             right = False
         return right and known is not None
 

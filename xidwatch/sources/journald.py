@@ -95,7 +95,6 @@ class JournalSource:
     def _read(self, records: list[Record], most: int) -> None:
         """Read to the end before looking at what journald did to its files: removed ones can no longer be read then."""
         changes = 0
-        self._reader.process()
         while len(records) < most and changes < _MOST_CHANGES:
             if (entry := self._next()) is not None:
                 if (record := self._accept(entry)) is not None:
