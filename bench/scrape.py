@@ -22,7 +22,7 @@ from xidwatch.core.engine import Engine
 from xidwatch.core.record import Record
 from xidwatch.rulefiles import load_rules
 from xidwatch.sinks.history import HistoryHealth, TotalKey
-from xidwatch.sinks.metrics import Snapshot, counters_for, incident_counter, timestamp_of, zero_totals
+from xidwatch.sinks.metrics import Snapshot, counters_for, exposition, incident_counter, timestamp_of, zero_totals
 from xidwatch.sinks.web import WebServer
 
 LIMIT_MS = 10.0
@@ -50,7 +50,7 @@ class Source:
 
 
 def busy_node(rules: RuleTable, *, slices: int = 1) -> Snapshot:
-    """Eight GPUs, each with every code of CODES in each of its MIG slices (1: no MIG), and all that xidwatch tells of itself."""
+    """Eight GPUs, each with every code of CODES in each of its MIG slices (1: no MIG), and all the rest of a scrape."""
     engine = Engine(rules)
     totals: Counter[TotalKey] = Counter()
     times: dict[TotalKey, float] = {}
@@ -119,8 +119,8 @@ def _readings() -> Iterable[TotalKey]:
         yield "xidwatch_row_remap_pending", (gpu,)
         yield "xidwatch_row_remap_failure", (gpu,)
         yield "xidwatch_throttle_active", (gpu, ("reason", "sw_power_cap"))
-        for kind in ("corrected", "uncorrected_dram", "uncorrected_sram", "sram_threshold"):
-            yield "xidwatch_ecc_errors_total", (gpu, ("kind", kind))
+        for errors in ("corrected", "uncorrected_dram", "uncorrected_sram", "sram_threshold"):
+            yield "xidwatch_ecc_errors_total", (gpu, ("kind", errors))
         for regime in ("memory_bound", "compute_bound", "overhead_bound", "spinning", "idle", "unknown"):
             yield "xidwatch_regime", (gpu, ("regime", regime))
     for source in ("pci", "driver", "nvml"):
@@ -128,8 +128,8 @@ def _readings() -> Iterable[TotalKey]:
     for attribution in ("gpu", "storage", "network", "other", "unknown"):
         yield "xidwatch_tasks_blocked", (("attribution", attribution),)
         yield "xidwatch_task_blocked_seconds_max", (("attribution", attribution),)
-    for name in ("up", "stuck_seconds", "sample_age_seconds"):
-        yield f"xidwatch_nvml_{name}", ()
+    for what in ("up", "stuck_seconds", "sample_age_seconds"):
+        yield f"xidwatch_nvml_{what}", ()
     for result in ("ok", "failed", "timeout"):
         yield "xidwatch_hook_runs_total", (("result", result),)
     yield "xidwatch_hook_last_duration_seconds", ()
@@ -170,8 +170,6 @@ def measure(name: str, snapshot: Snapshot, scrapes: int) -> float:
     with ThreadPoolExecutor(200) as pool:
         many = sorted(pool.map(lambda _: _scrape_ms(still.port, ask), range(1000)))
     still.close()
-    from xidwatch.sinks.metrics import exposition
-
     page = exposition(snapshot)
     print(f"scrape: {name}: {count_series(page)} series, {len(page) / 1000:.0f} kB")
     for form, times in (("text", plain), ("OpenMetrics, gzip", packed), ("the same from 200 at once, one snapshot", many)):

@@ -313,7 +313,10 @@ def _device_lane(
 
 
 def _track(place: _Place, scale: _Scale, span: tuple[int, int], root_at: float | None) -> Track:
-    row = place.row
+    row, pci = place.row, place.lane[2]
+    if pci is not None:
+        # The lane says whose it is.
+        row = replace(row, text=row.text.replace(f", {pci}", "", 1))
     count = sum(member.count for member in row.members) or 1
     blocked = any(member.finding.event.kind == "hung_task" for member in row.members)
     start, end = (scale.at(value) for value in span)

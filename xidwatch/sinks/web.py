@@ -26,7 +26,7 @@ from xidwatch.sinks.webauth import Gate
 from xidwatch.sinks.webconfig import WebConfig, read_web_config
 
 _MOST_CONNECTIONS = 32
-_BACKLOG = 128
+_BACKLOG = 256
 """Connections that the kernel keeps for us while all threads are busy."""
 _DEADLINE_S = 10.0
 """For a whole connection, from its first byte to the last of the answer."""

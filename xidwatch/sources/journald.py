@@ -21,6 +21,7 @@ from xidwatch.sources.journalread import (
     journal_files,
     open_reader,
 )
+from xidwatch.sources.journalspan import Progress
 from xidwatch.sources.live import RETRY_S, Bell, SourceHealth, Tally
 
 _MISSED_TEXT = lazy(r"Missed (\d+) kernel messages")
@@ -60,6 +61,8 @@ class JournalSource:
         self._reader: Any = None
         self._first: Entry | None = None
         self._roots: tuple[object, ...] = ()
+        self._progress = Progress()
+        self._growing: tuple[Path, ...] = ()
         self._open()
 
     def fileno(self) -> int:
@@ -95,6 +98,7 @@ class JournalSource:
     def _read(self, records: list[Record], most: int) -> None:
         """Read to the end before looking at what journald did to its files: removed ones can no longer be read then."""
         changes = 0
+        self._progress.begin(self._growing)
         while len(records) < most and changes < _MOST_CHANGES:
             if (entry := self._next()) is not None:
                 if (record := self._accept(entry)) is not None:
@@ -102,6 +106,7 @@ class JournalSource:
                 continue
             change = self._reader.process()
             if change == NOTHING:
+                self._progress.all_read()
                 self._bell.all_well()
                 return
             changes += 1
@@ -128,6 +133,7 @@ class JournalSource:
 
     def _accept(self, entry: Entry) -> Record | None:
         self._cursor = str(entry["__CURSOR"])
+        self._progress.took(self._cursor)
         if entry.get("_TRANSPORT") == "driver":
             missed = _MISSED_TEXT.match(str(entry.get("MESSAGE", "")))
             self._tally.lost += int(missed[1]) if missed else 0
@@ -153,7 +159,7 @@ class JournalSource:
     def _open(self) -> None:
         try:
             self._roots = self._identities()
-            if not journal_files(self._directory):
+            if not self._look_at_files():
                 self._fail("no journal files")
                 return
             self._reader = reader = open_reader(self._directory)
@@ -172,10 +178,10 @@ class JournalSource:
         """Go to where reading begins. Returns the entry there if going there has taken it."""
         if self._cursor and _sought(reader, self._cursor):
             entry: Entry = reader.get_next()
-            if not entry or _same_entry(self._cursor, str(entry["__CURSOR"])):
+            if entry and _same_entry(self._cursor, str(entry["__CURSOR"])):
                 return None
             self._tally.gaps += 1  # vacuumed meanwhile: the journal goes on at the next one that it still has
-            return entry
+            return entry or None
         if self._cursor:
             self._tally.gaps += 1
         boots = journal_boots(self._directory)[-_BOOTS_AT_FIRST:]
@@ -185,15 +191,21 @@ class JournalSource:
 
     def _still_there(self) -> bool:
         """False when the files are gone, or moved to where this reader does not look: then it is opened anew."""
-        if not journal_files(self._directory):
+        if not (files := self._look_at_files()):
             self._fail("no journal files any more")
             return False
+        self._tally.gaps += self._progress.skipped(files)
         if self._identities() != self._roots:
             self._drop()
             self._tally.why = "its folders have changed"
             self._bell.ring_now()
             return False
         return True
+
+    def _look_at_files(self) -> list[Path]:
+        files = journal_files(self._directory)
+        self._growing = tuple(file for file in files if "@" not in file.name)
+        return files
 
     def _identities(self) -> tuple[object, ...]:
         """Which folders there are: journald moves from one to another, and a folder made anew is another one."""

@@ -8,8 +8,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from xidwatch.core.pattern import lazy
 from xidwatch.errors import XidwatchError
+from xidwatch.sources.journalspan import cursor_span
 
 ROOTS = ("/var/log/journal", "/run/log/journal")
 """Where journald keeps its files: those that outlive a boot, and those that do not."""
@@ -17,7 +17,6 @@ MISSED_ID = "e9bf28e6e834481bb6f48f548ad13606"
 """journald's own word that it missed kernel messages. Source: systemd, sd-messages.h, SD_MESSAGE_JOURNAL_MISSED."""
 NOTHING, INVALIDATED = 0, 2
 """What `Reader.process` answers. Source: systemd, sd-journal.h, SD_JOURNAL_NOP and SD_JOURNAL_INVALIDATE."""
-_CURSOR = lazy(r"s=([0-9a-f]+);i=([0-9a-f]+);")
 _LARGEST_FIELD = 1 << 20
 
 Entry = dict[str, Any]
@@ -48,7 +47,12 @@ def open_reader(directory: str | None = None, files: Sequence[str] | None = None
 def journal_files(directory: str | None = None) -> list[Path]:
     """The journal files of a folder and its folders, or of this machine."""
     roots = [Path(directory)] if directory is not None else [Path(root) for root in ROOTS]
-    return sorted(file for root in roots for pattern in ("*.journal", "*/*.journal") for file in root.glob(pattern))
+    return sorted(
+        file
+        for root in roots
+        for pattern in ("*.journal", "*/*.journal", "*.journal~", "*/*.journal~")
+        for file in root.glob(pattern)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +79,10 @@ def journal_boots(directory: str | None = None) -> tuple[Boot, ...]:
     """
     with open_reader(directory) as reader:
         boots = [boot for found in reader.query_unique("_BOOT_ID") if (boot := _boot(reader, _hex(found))) is not None]
-    counts = [_CURSOR.match(boot.cursor) for boot in boots]
-    if len({count[1] if count else "" for count in counts}) == 1:  # one count for all: better than a clock that may be set
-        return tuple(sorted(boots, key=lambda boot: _position(boot.cursor)))
+    spans = [cursor_span(boot.cursor) for boot in boots]
+    if len({span.count_id if span else "" for span in spans}) == 1:  # one count for all: better than a clock that may be set
+        order = {boot.boot_id: span.first if span else 0 for boot, span in zip(boots, spans, strict=True)}
+        return tuple(sorted(boots, key=lambda boot: order[boot.boot_id]))
     return tuple(sorted(boots, key=lambda boot: boot.first))
 
 
@@ -110,8 +115,3 @@ def _boot(reader: Any, boot_id: str) -> Boot | None:
 
 def _hex(boot_id: object) -> str:
     return str(getattr(boot_id, "hex", boot_id))
-
-
-def _position(cursor: str) -> int:
-    found = _CURSOR.match(cursor)
-    return int(found[2], 16) if found else 0
