@@ -54,6 +54,7 @@ def busy_node(rules: RuleTable, *, slices: int = 1) -> Snapshot:
     engine = Engine(rules)
     totals: Counter[TotalKey] = Counter()
     times: dict[TotalKey, float] = {}
+    wall_us = _START_US
     for number, text in enumerate(_lines(slices)):
         wall_us = _START_US + number * 200_000
         record = Record(
@@ -65,9 +66,8 @@ def busy_node(rules: RuleTable, *, slices: int = 1) -> Snapshot:
                 totals[key] += 1
                 if (last := timestamp_of(key)) is not None:
                     times[last] = wall_us / 1e6
-        for change in engine.changes(wall_us):
-            if change.before is None:
-                totals[incident_counter(change.incident)] += 1
+    for change in engine.changes(wall_us):
+        totals[incident_counter(change.incident)] += 1
     return Snapshot(
         rules_version="0123abcd4567",
         zeros=zero_totals(rules),

@@ -64,7 +64,9 @@ class AlertSource:
 
 
 def load_alerts(path: Path = SOURCE) -> AlertSource:
-    """Read the source.
+    """Read the source. Those that page come last, as rules are evaluated in order.
+
+    When a fault ends, its tickets are then over before the page that kept them silent is.
 
     Raises:
         TypeError: an alert has a key too many or too few.
@@ -74,15 +76,16 @@ def load_alerts(path: Path = SOURCE) -> AlertSource:
     return AlertSource(
         runbook_base=table["runbook_base"],
         grafana_datasource=table["grafana_datasource"],
-        alerts=tuple(_alert(dict(entry)) for entry in table["alert"]),
+        alerts=tuple(sorted((_alert(dict(entry)) for entry in table["alert"]), key=lambda alert: alert.severity == "critical")),
     )
 
 
 def _alert(entry: dict[str, Any]) -> Alert:
     """Check one entry and give its `for` a name that Python allows."""
-    wait = {"wait": entry.pop("for")} if "for" in entry else {}
-    lists = {key: tuple(entry[key]) for key in ("by", "rose") if key in entry}
-    alert = Alert(**{**entry, **wait, **lists})
+    if "for" in entry:
+        entry["wait"] = entry.pop("for")
+    entry.update({key: tuple(entry[key]) for key in ("by", "rose") if key in entry})
+    alert = Alert(**entry)
     if alert.severity not in get_args(Severity) or alert.about not in ABOUT:
         raise ValueError(f"{alert.name}: unknown severity {alert.severity!r} or about {alert.about!r}")
     if bool(alert.expr) == bool(alert.rose):
@@ -114,7 +117,7 @@ def _rose(alert: Alert) -> str:
     return f"max by ({', '.join(alert.by)}) (\n{branches}\n)"
 
 
-def annotations(alert: Alert, runbook_base: str) -> dict[str, str]:
+def texts(alert: Alert, runbook_base: str) -> dict[str, str]:
     """What the person paged reads. The templates have no `$`, which Grafana would take for an environment variable."""
     return {
         "summary": alert.summary,
@@ -131,7 +134,7 @@ def prometheus_rules(source: AlertSource) -> dict[str, Yaml]:
             "expr": promql(alert),
             "for": alert.wait,
             "labels": {"severity": alert.severity, "about": alert.about},
-            "annotations": annotations(alert, source.runbook_base),
+            "annotations": texts(alert, source.runbook_base),
         }
         for alert in source.alerts
     ]
@@ -153,7 +156,7 @@ def grafana_rules(source: AlertSource) -> dict[str, Yaml]:
             "execErrState": "Error",
             "for": alert.wait,
             "labels": {"severity": alert.severity, "about": alert.about},
-            "annotations": annotations(alert, source.runbook_base),
+            "annotations": texts(alert, source.runbook_base),
         }
         for alert in source.alerts
     ]
@@ -228,9 +231,7 @@ def rendered(source: AlertSource) -> dict[Path, str]:
 def main(arguments: Sequence[str]) -> int:
     """Write the files, or with --check tell whether they are current; the exit status is 1 when one is not."""
     stale = [
-        path
-        for path, text in rendered(load_alerts()).items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
+        path for path, text in rendered(load_alerts()).items() if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     for path in stale:
         if "--check" not in arguments:

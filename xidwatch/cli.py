@@ -93,6 +93,8 @@ def _is_input(argument: str) -> bool:
 def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
     from xidwatch.render.code_text import explain_code, explain_code_json
 
+    if options.format in ("markdown", "html"):
+        raise XidwatchError(f"--format {options.format} is for logs; a code is explained as text or json")
     rules = _rules(options)
     texts = []
     for code in codes:
@@ -106,7 +108,7 @@ def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
             )
         texts.append(text)
     as_list = options.format == "json" and len(texts) > 1
-    _say("[\n" + ",\n".join(texts) + "]\n" if as_list else "\n".join(texts))
+    _deliver("[\n" + ",\n".join(texts) + "]\n" if as_list else "\n".join(texts), options.output)
     return 0
 
 
@@ -116,6 +118,11 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
     from xidwatch.explain import ExplainOptions, explain
     from xidwatch.times import parse_moment, parse_zone
 
+    if options.format == "html":
+        # Not after an hour of reading: a missing package is told first.
+        from xidwatch.render.as_html import load_template
+
+        load_template()
     zone = parse_zone(options.tz) if options.tz else None
     now = datetime.now(timezone.utc).astimezone(zone)
     rules = _rules(options)
@@ -141,7 +148,7 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
         from xidwatch.render.redact import Redactor
 
         postmortem = Redactor().postmortem(postmortem)
-    _say(_rendered(postmortem, rules, options, now.tzinfo))
+    _deliver(_rendered(postmortem, rules, options, now.tzinfo), options.output)
     return _exit_code(postmortem, options.fail_on)
 
 
@@ -150,6 +157,14 @@ def _rendered(postmortem: Postmortem, rules: RuleTable, options: argparse.Namesp
         from xidwatch.render.as_json import render_json
 
         return render_json(postmortem, rules, zone=zone)
+    if options.format == "markdown":
+        from xidwatch.render.as_markdown import render_markdown
+
+        return render_markdown(postmortem, rules, zone=zone)
+    if options.format == "html":
+        from xidwatch.render.as_html import render_html
+
+        return render_html(postmortem, rules, zone=zone)
     from xidwatch.render.as_text import render_text
 
     return render_text(postmortem, rules, color=_wants_color(options.color), width=_width(), zone=zone)
@@ -241,7 +256,13 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _EXPLAIN, _EXPLAIN_END
     add = parser.add_argument
     add("what", nargs="*", metavar="PATH|CODE|LINE", help="files, folders, `-`, or codes such as 94, sxid20034, hung_task")
-    add("--format", choices=("text", "json"), default="text", help="default: text")
+    add(
+        "--format",
+        choices=("text", "json", "markdown", "html"),
+        default="text",
+        help="markdown is for a ticket, html one file for a browser; default: text",
+    )
+    add("--output", metavar="FILE", help="write the report there; default: standard output")
     add("--since", metavar="TIME", help="only what happened at or after it: 2026-11-30T02:13, 02:13, yesterday, '2 hours ago'")
     add("--until", metavar="TIME", help="only what happened at or before it")
     add(
@@ -284,6 +305,18 @@ def _rules_arguments(parser: argparse.ArgumentParser) -> None:
     checked.set_defaults(run=_rules_check)
 
 
+def _hook_arguments(parser: argparse.ArgumentParser) -> None:
+    from xidwatch.hook import add_arguments
+
+    add_arguments(parser)
+
+
+def _install_arguments(parser: argparse.ArgumentParser) -> None:
+    from xidwatch.installer import add_arguments
+
+    add_arguments(parser)
+
+
 def _floor_arguments(parser: argparse.ArgumentParser) -> None:
     from xidwatch.floorcli import add_arguments, run
 
@@ -316,6 +349,8 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "history": ("every event that the daemon kept", _daemon("add_history")),
     "incident": ("list, show or close incidents", _daemon("add_incident")),
     "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),
+    "hook": ("runs the site's program for every incident", _hook_arguments),
+    "install-service": ("put the systemd units in place", _install_arguments),
     "floor": ("the least time that prefill and decode can take on a card", _floor_arguments),
 }
 
@@ -332,6 +367,18 @@ def _say(text: str) -> None:
 
         text = in_ascii(text)
     out.write(text.encode(encoding, "backslashreplace").decode(encoding, "replace"))
+
+
+def _deliver(report: str, path: str | None) -> None:
+    """Write a report to a file, as UTF-8, or to standard output."""
+    if path is None:
+        _say(report)
+        return
+    try:
+        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(report)
+    except OSError as error:
+        raise XidwatchError(f"--output {path}: {error.strerror}") from error
 
 
 def _complain(text: str) -> None:

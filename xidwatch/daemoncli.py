@@ -181,9 +181,12 @@ def followed(path: Path) -> Iterator[dict[str, Any]]:
 def _follow_line(message: dict[str, Any]) -> str:
     from xidwatch.render.layout import visible
 
-    incident = message["incident"]
     at = datetime.fromtimestamp(message["time_us"] / 1e6, timezone.utc).astimezone()
     quiet = " (maintenance)" if message["maintenance"] else ""
+    incident = message.get("incident")
+    if incident is None:
+        count = len(message["incidents"])
+        return f"{at:%H:%M:%S} {message['change']:<7} {count} active incident{'s' if count != 1 else ''}{quiet}\n"
     step = incident["recovery"]["rung"]
     return (
         visible(f"{at:%H:%M:%S} {message['change']:<7} {incident['severity']:<8} {incident['sentence']} -> {step}{quiet}")

@@ -99,6 +99,7 @@ class Watch:
         self._advanced: dict[str, str] = {}
         self._service = Service()
         self._maintenance = _Maintenance()
+        self._held = False
         self._reload = _Reload(at_us=self._clocks.wall_us())
         self._loaded: list[tuple[RuleTable, str] | str] = []
         self._stopping = False
@@ -204,6 +205,7 @@ class Watch:
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
             self._take_notes()
+            self._tell_maintenance()
             self._take_rules()
             for message in self._history.take_messages():
                 _complain(message)
@@ -275,6 +277,9 @@ class Watch:
             self._say_status()
 
     def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
+        return self._heading(kind) | {"incident": incident_object(incident, self.engine.rules, self._hosts())}
+
+    def _heading(self, kind: str) -> dict[str, Any]:
         now_us = self._clocks.wall_us()
         return {
             "schema": "xidwatch.follow/1",
@@ -282,11 +287,13 @@ class Watch:
             "time_us": now_us,
             "host": socket.gethostname(),
             "maintenance": self._maintenance.holds(now_us),
-            "incident": incident_object(incident, self.engine.rules, self._hosts()),
         }
 
     def _greeting(self) -> list[dict[str, Any]]:
-        return [self._message("present", incident) for incident in active(list(self.engine.incidents.values()))]
+        """What is present, then the ids of all of it: what a follower knows besides has ended while it was away."""
+        present = active(list(self.engine.incidents.values()))
+        messages = [self._message("present", incident) for incident in present]
+        return [*messages, self._heading("watching") | {"incidents": [incident.id for incident in present]}]
 
     def _hosts(self) -> tuple[Any, ...]:
         return self.engine.correlator.book.reports({})
@@ -339,6 +346,14 @@ class Watch:
         for note in self._history.take_notes():
             self._obey(note)
 
+    def _tell_maintenance(self) -> None:
+        """Followers hear of its begin and end, and then of what is present: what opened meanwhile told nobody."""
+        holds = self._maintenance.holds(self._clocks.wall_us())
+        if holds != self._held:
+            self._held = holds
+            for message in self._greeting():
+                self._followers.publish(message)
+
     def _obey(self, note: Note) -> None:
         if note.kind == "incident_close":
             self.engine.close(str(note.data.get("id")), str(note.data.get("reason", "")))
@@ -358,6 +373,7 @@ class Watch:
     def _read_rules(self) -> None:
         try:
             self._loaded.append(self._load())
+            self._web.reload()
         except XidwatchError as error:
             self._loaded.append(str(error))
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a file, the old table stays in force
@@ -409,7 +425,7 @@ class Watch:
         for case in self.engine.correlator.cases:
             for pci, finding in case.actions.items():
                 value = getattr(finding.event.detail, "recovery_action", None)
-                if pci is not None and value is not None:
+                if pci is not None and value is not None and case.state == "active" and not finding.event.record.glued:
                     actions[str(pci)] = value
         return actions
 

@@ -10,7 +10,7 @@ import pytest
 
 from xidwatch.sources.devices import DeviceMonitor
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.system, pytest.mark.root]
 
 
 def test_uevents_of_the_bus_arrive() -> None:

@@ -12,7 +12,7 @@ import pytest
 from xidwatch.core.record import Record
 from xidwatch.sources.kmsg import KmsgSource
 
-pytestmark = pytest.mark.root
+pytestmark = [pytest.mark.system, pytest.mark.root]
 
 
 def say(text: str) -> None:

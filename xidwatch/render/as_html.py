@@ -282,9 +282,8 @@ class _Writer:
 
 
 def _step(command: Command, lines: list[str]) -> Step:
-    tags = ("as root",) if command.needs_root else ()
-    tags += ("disrupts",) if command.destructive else ()
-    return Step(line=lines[0], further=tuple(lines[1:]), note=command.note, tags=tags)
+    tags = [word for word, holds in (("as root", command.needs_root), ("disrupts", command.destructive)) if holds]
+    return Step(line=lines[0], further=tuple(lines[1:]), note=command.note, tags=tuple(tags))
 
 
 def _drawn(drawn: Chart) -> tuple[DrawnLane, ...]:

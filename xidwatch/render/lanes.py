@@ -74,7 +74,7 @@ class Track:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A GPU, a switch or a node with what happened to it. `facts` are UUID, serial and host, as far as the log gives them."""
+    """A GPU, a switch or a node with what happened to it. `facts` are UUID and serial, as far as the log gives them."""
 
     kind: LaneKind
     title: str
@@ -115,7 +115,8 @@ class Chart:
         heading: Date and zone; empty when the log has none.
         note: What the axis means, in words.
         shown: How the rows' times are written.
-        left_out: Kinds of event that no track shows.
+        left_out: Kinds of event of the drawn incidents that no track shows.
+        incidents_left_out: Incidents of which no track is drawn.
     """
 
     axis: AxisKind
@@ -126,6 +127,7 @@ class Chart:
     gaps: tuple[Gap, ...]
     lanes: tuple[Lane, ...]
     left_out: int
+    incidents_left_out: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,8 @@ def chart(postmortem: Postmortem, zone: tzinfo | None = None) -> Chart | None:
     axis = _Axis([record for place in places for record in _records(place.row)])
     places.sort(key=lambda place: (axis.of(place.row.record), place.row.record.stream, place.row.record.seq))
     spans = [axis.span(place.row) for place in places]
-    scale = _Scale(axis, [value for span in spans for value in span])
+    moments = [axis.of(place.row.record) for place in places]
+    scale = _Scale(axis, [*moments, *(value for span in spans for value in span)])
     shown = times((place.row.record for place in places), zone)
     roots = {place.incident: scale.at(span[0]) for place, span in zip(places, spans, strict=True) if place.row.role == "root"}
     tracks = [_track(place, scale, span, roots.get(place.incident)) for place, span in zip(places, spans, strict=True)]
@@ -169,6 +172,7 @@ def chart(postmortem: Postmortem, zone: tzinfo | None = None) -> Chart | None:
         gaps=tuple(scale.gaps()),
         lanes=_lanes(list(zip(places, tracks, strict=True)), postmortem),
         left_out=left_out,
+        incidents_left_out=len(postmortem.incidents) - len(incidents),
     )
 
 
@@ -386,8 +390,7 @@ def _identity(
     serial = serial or _serial(tracks)
     facts = [visible(uuid)] if uuid else []
     facts += [f"serial {visible(serial)}"] if serial else []
-    facts += [f"in {where}"] if several_hosts and where else []
-    return f"{noun} {pci}", tuple(facts)
+    return f"{noun} {pci} in {where}" if several_hosts and where else f"{noun} {pci}", tuple(facts)
 
 
 def _serial(tracks: tuple[Track, ...]) -> str | None:

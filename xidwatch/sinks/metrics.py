@@ -78,12 +78,17 @@ def _by_family(snapshot: Snapshot) -> dict[str, dict[tuple[tuple[str, str], ...]
     of_incidents, withheld = _capped(_incident_series(snapshot))
     series: dict[TotalKey, float] = {
         **snapshot.zeros, **snapshot.totals, **snapshot.times, **of_incidents, **dict(_own_series(snapshot)),
-        ("xidwatch_series_withheld", ()): withheld, **snapshot.readings,
+        ("xidwatch_series_withheld", ()): withheld, **{_encodable(key): value for key, value in snapshot.readings.items()},
     }  # fmt: skip
     families: defaultdict[str, dict[tuple[tuple[str, str], ...], float]] = defaultdict(dict)
     for (name, labels), value in series.items():
         families[name][labels] = value
     return families
+
+
+def _encodable(key: TotalKey) -> TotalKey:
+    """A card's name comes from outside: half a character in it must not cost the whole scrape."""
+    return key[0], tuple((name, value.encode("utf-8", "replace").decode("utf-8")) for name, value in key[1])
 
 
 # incidents

@@ -60,7 +60,7 @@ class WebServer:
             raise XidwatchError(f"listen: {error}") from error
         except OSError as error:
             raise XidwatchError(f"cannot listen on {address}: {error.strerror or error}; choose another with listen") from error
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.25,), name="web", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(2.0,), name="web", daemon=True)
 
     @property
     def port(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import ssl
 from collections.abc import Iterator, Mapping
@@ -90,11 +91,15 @@ def _yaml(path: Path) -> dict[str, Any]:
             return super().construct_mapping(node, deep)
 
     try:
-        values = yaml.load(path.read_text(encoding="utf-8"), Loader)  # a subclass of SafeLoader
+        values = yaml.load(path.read_text(encoding="utf-8"), Loader)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:
         raise XidwatchError(f"{path}: {' '.join(str(error).split())}") from error
     if values is None:
         return {}
+    try:
+        json.dumps(values, default=str)
+    except ValueError as error:
+        raise XidwatchError(f"{path}: a table contains itself") from error
     if not isinstance(values, dict):
         raise XidwatchError(f"{path}: is not a table of settings; there are tls_server_config and basic_auth_users")
     return values

@@ -18,7 +18,7 @@ _CURSOR = lazy(r"s=([0-9a-f]{32});i=([0-9a-f]{1,16});")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The entries of one file: from number `first` to `last` of the count that `count_id` names. Other files share the count."""
+    """The entries of one file: from number `first` to `last` of the count `count_id`, which other files may share."""
 
     count_id: str
     first: int
