@@ -133,6 +133,7 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
             ExplainOptions(
                 since=parse_moment(options.since, now=now, option="--since") if options.since else None,
                 until=parse_moment(options.until, now=now, option="--until") if options.until else None,
+                boot=options.boot,
                 gpu=options.gpu,
                 fault_class=options.fault_class,
                 tz=zone,
@@ -263,6 +264,11 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
         help="markdown is for a ticket, html one file for a browser; default: text",
     )
     add("--output", metavar="FILE", help="write the report there; default: standard output")
+    add(
+        "--boot",
+        metavar="N|ID",
+        help="a boot of this machine out of its journal: -1 the one before, 0 this one; says how it ended",
+    )
     add("--since", metavar="TIME", help="only what happened at or after it: 2026-11-30T02:13, 02:13, yesterday, '2 hours ago'")
     add("--until", metavar="TIME", help="only what happened at or before it")
     add(

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
+from typing import Protocol
 
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator, Fold
@@ -21,6 +22,7 @@ from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run, Runs
 from xidwatch.errors import XidwatchError
+from xidwatch.sources.lastwords import Boot, PstoreInput, is_pstore
 from xidwatch.sources.logfile import LogInputs
 
 
@@ -30,6 +32,7 @@ class ExplainOptions:
 
     Attributes:
         since, until: Only events of this time; events without a wall-clock time stay.
+        boot: Read this boot out of the journal: `-1` the one before, or a boot id.
         gpu: PCI address, its end (`4e:00`) or UUID.
         fault_class: Only incidents of this class.
         tz: Zone of times that name none, and of the times shown; None is this machine's.
@@ -40,6 +43,7 @@ class ExplainOptions:
 
     since: datetime | None = None
     until: datetime | None = None
+    boot: str | None = None
     gpu: str | None = None
     fault_class: str | None = None
     tz: tzinfo | None = None
@@ -56,7 +60,26 @@ def explain(paths: Sequence[str], options: ExplainOptions, rules: RuleTable) -> 
     """
     zone = options.tz or datetime.now(timezone.utc).astimezone().tzinfo or timezone.utc
     now_us = options.now_us if options.now_us is not None else time.time_ns() // 1000
+    if options.boot is not None:
+        return _explained(Boot(options.boot, paths[0] if paths else None), options, rules)
+    if len(paths) == 1 and is_pstore(paths[0]):
+        return _explained(PstoreInput(paths[0]), options, rules)
     inputs = LogInputs(paths, tz=zone, year=options.year, now_us=now_us, progress=options.progress)
+    return _explained(inputs, options, rules)
+
+
+class Inputs(Protocol):
+    """Records, and once they are read a report on each input."""
+
+    @property
+    def reports(self) -> Sequence[InputReport]:
+        """Complete when the records have been read."""
+
+    def __iter__(self) -> Iterator[Record]:
+        """In the order of each stream."""
+
+
+def _explained(inputs: Inputs, options: ExplainOptions, rules: RuleTable) -> Postmortem:
     return explain_records(inputs, options, rules, reports=lambda: tuple(inputs.reports))
 
 

@@ -19,6 +19,8 @@ from xidwatch.sinks.history_read import read_history
 pytestmark = [pytest.mark.system, pytest.mark.root]
 KILLS = int(os.environ.get("XIDWATCH_KILLS", "20"))
 LISTEN = "127.0.0.1:19181"
+FIRST = random.SystemRandom().randrange(1_000_000, 900_000_000)
+"""The ring may still hold the lines of an earlier run."""
 
 
 def started(folder: Path) -> subprocess.Popen[bytes]:
@@ -31,14 +33,14 @@ def started(folder: Path) -> subprocess.Popen[bytes]:
 def write_line(number: int) -> None:
     """One numbered event. The device is opened anew each time: it limits the rate of each open file."""
     with open("/dev/kmsg", "w", encoding="ascii") as kmsg:
-        kmsg.write(f"<4>NVRM: Xid (PCI:0000:e1:00): 43, pid={700_000 + number}, name=numbered, Ch {number:08x}")
+        kmsg.write(f"<4>NVRM: Xid (PCI:0000:e1:00): 43, pid={FIRST + number}, name=numbered, Ch {number:08x}\n")
 
 
 def numbers(folder: Path) -> list[int]:
     """Which numbered events the history holds, in its order."""
     entries = read_history(folder / "state" / "history.db", gpu="0000:e1:00")
     pids = [entry.item.pid for entry in entries if isinstance(entry.item, Event) and entry.item.process == "numbered"]
-    return [pid - 700_000 for pid in pids if pid is not None]
+    return [pid - FIRST for pid in pids if pid is not None and pid > FIRST]
 
 
 def wait_for(number: int, folder: Path, deadline_s: float) -> None:
