@@ -64,9 +64,7 @@ class AlertSource:
 
 
 def load_alerts(path: Path = SOURCE) -> AlertSource:
-    """Read the source. Those that page come last, as rules are evaluated in order.
-
-    When a fault ends, its tickets are then over before the page that kept them silent is.
+    """Read the source.
 
     Raises:
         TypeError: an alert has a key too many or too few.
@@ -76,7 +74,7 @@ def load_alerts(path: Path = SOURCE) -> AlertSource:
     return AlertSource(
         runbook_base=table["runbook_base"],
         grafana_datasource=table["grafana_datasource"],
-        alerts=tuple(sorted((_alert(dict(entry)) for entry in table["alert"]), key=lambda alert: alert.severity == "critical")),
+        alerts=tuple(_alert(dict(entry)) for entry in table["alert"]),
     )
 
 
@@ -127,7 +125,7 @@ def texts(alert: Alert, runbook_base: str) -> dict[str, str]:
 
 
 def prometheus_rules(source: AlertSource) -> dict[str, Yaml]:
-    """The rule file of Prometheus."""
+    """The rule file of Prometheus; it evaluates rules in their order, so the most important comes last."""
     rules = [
         {
             "alert": alert.name,
@@ -136,7 +134,7 @@ def prometheus_rules(source: AlertSource) -> dict[str, Yaml]:
             "labels": {"severity": alert.severity, "about": alert.about},
             "annotations": texts(alert, source.runbook_base),
         }
-        for alert in source.alerts
+        for alert in reversed(source.alerts)
     ]
     return {"groups": [{"name": "xidwatch", "interval": INTERVAL, "rules": rules}]}
 
@@ -158,7 +156,7 @@ def grafana_rules(source: AlertSource) -> dict[str, Yaml]:
             "labels": {"severity": alert.severity, "about": alert.about},
             "annotations": texts(alert, source.runbook_base),
         }
-        for alert in source.alerts
+        for alert in reversed(source.alerts)
     ]
     return {
         "apiVersion": 1,

@@ -148,10 +148,10 @@ class Ledger:
                 self._put({**last, "change": "ended", "time_us": message.get("time_us"), "incident": incident})
 
     def _forget(self) -> None:
-        for id_ in [id_ for id_, told in self._told.items() if told.last is None][: max(0, len(self._told) - _MOST_TOLD)]:
-            del self._told[id_]
+        """Ended incidents first, then whichever was told longest ago."""
         while len(self._told) > _MOST_TOLD:
-            self._told.popitem(last=False)
+            ended = next((id_ for id_, told in self._told.items() if told.last is None), None)
+            del self._told[next(iter(self._told)) if ended is None else ended]
 
 
 def _id(message: Message) -> str:

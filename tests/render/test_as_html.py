@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -183,3 +184,21 @@ def test_a_missing_jinja_is_told_before_anything_is_read(few_rules: RuleTable) -
     assert 2 == run.returncode
     assert "pip install" in run.stderr
     assert 1 == len(run.stderr.splitlines())
+
+
+def test_a_report_goes_to_a_file(tmp_path: Path) -> None:
+    """`--output` writes the page, nothing goes to the terminal, and the exit status is the report's."""
+    log, page = FIXTURES / "fob_same_card_two_boots_short" / "input.log", tmp_path / "report.html"
+    command = [sys.executable, "-m", "xidwatch", "explain", str(log), "--format", "html", "--output", str(page)]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (1, "") == (run.returncode, run.stdout)
+    assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    """An `--output` in a folder that is not there ends with a sentence and exit status 2."""
+    log = FIXTURES / "fob_same_card_two_boots_short" / "input.log"
+    command = [sys.executable, "-m", "xidwatch", "explain", str(log), "--output", str(tmp_path / "none" / "report.txt")]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert 2 == run.returncode
+    assert "--output" in run.stderr

@@ -348,7 +348,7 @@ def _cut(text: str, most: int) -> str:
 
 
 def _more(left: int, noun: str) -> str:
-    return f"{counted(left, noun)} more, folded" if left > 0 else ""
+    return f"and {counted(left, f'more {noun}')}, not shown" if left > 0 else ""
 
 
 def _first(texts: Iterable[str]) -> tuple[str, ...]:

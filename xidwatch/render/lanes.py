@@ -24,13 +24,13 @@ _MOST_INCIDENTS = 12
 _MOST_ROWS, _MOST_ROWS_OF_OTHERS = 24, 6
 _FIRST, _LAST = 2.0, 98.0
 _SHORTEST_US = 20_000
-"""Silences much shorter than this look alike."""
+"""Steps in time much shorter than this look alike."""
 _NARROW, _WIDE = 22.0, 13.0
 """Percent of the axis that a tick's label takes: on a phone, on a desktop."""
 _LANE_ORDER: dict[LaneKind, int] = {"gpu": 0, "switch": 1, "node": 2}
 _NOTES: dict[AxisKind, str] = {
-    "wall": "not to scale: silences are shortened, their length is written between the ticks",
-    "boot": "seconds since boot, not to scale: silences are shortened, their length is written between the ticks",
+    "wall": "not to scale: long spans are shortened, their length is written under the ticks",
+    "boot": "seconds since boot, not to scale: long spans are shortened, their length is written under the ticks",
     "order": "the log has no times that can be compared: the axis counts its lines in order, distances mean nothing",
 }
 
@@ -99,7 +99,7 @@ class Tick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """A silence that is long on the axis: where it is, how long it was; a `wide` one needs a wide screen."""
+    """A step in time that is wide on the axis: where it is, how long it was; a `wide` one needs a wide screen."""
 
     start: float
     end: float
@@ -158,7 +158,7 @@ def chart(postmortem: Postmortem, zone: tzinfo | None = None) -> Chart | None:
     axis = _Axis([record for place in places for record in _records(place.row)])
     places.sort(key=lambda place: (axis.of(place.row.record), place.row.record.stream, place.row.record.seq))
     spans = [axis.span(place.row) for place in places]
-    moments = [axis.of(place.row.record) for place in places]
+    moments = [axis.of(record) for place in places for record in _ends(place.row)]
     scale = _Scale(axis, [*moments, *(value for span in spans for value in span)])
     shown = times((place.row.record for place in places), zone)
     roots = {place.incident: scale.at(span[0]) for place, span in zip(places, spans, strict=True) if place.row.role == "root"}
@@ -246,7 +246,7 @@ class _Scale:
         return round(self._at[value], 2)
 
     def gaps(self) -> Iterator[Gap]:
-        """The silences that have room for a word."""
+        """The steps that have room for a word."""
         if self._kind == "order":
             return
         for earlier, later in zip(self._values, self._values[1:], strict=False):
@@ -260,10 +260,11 @@ def _length(gap_us: int) -> str:
 
 
 def _ticks(places: Sequence[_Place], axis: _Axis, scale: _Scale, shown: Times) -> list[Tick]:
-    """Labels at moments of the log, the roots' first, as many as have room."""
-    records = [place.row.record for place in places if place.row.role == "root"]
-    others = sorted((place.row.record for place in places), key=axis.of)
-    records += [*others[:1], *others[-1:], *others]
+    """Labels at moments of the log: the worst incident's root, the ends, the other roots, then whatever has room."""
+    roots = sorted((place for place in places if place.row.role == "root"), key=lambda place: place.incident)
+    others = sorted((record for place in places for record in _ends(place.row)), key=axis.of)
+    causes = [place.row.record for place in roots]
+    records = [*causes[:1], *others[:1], *others[-1:], *causes, *others]
     ticks: list[Tick] = []
     for record in records:
         at = scale.at(axis.of(record))
@@ -282,6 +283,13 @@ def _collide(one: float, other: float, width: float) -> bool:
 def _middle(at: float, width: float) -> float:
     """Where a label's middle is: over its tick, but never beyond the axis' ends."""
     return min(max(at, width / 2), 100 - width / 2)
+
+
+def _ends(row: Row) -> Iterator[Record]:
+    """A row's first record, and its last one where that is another."""
+    yield row.record
+    if row.members:
+        yield max((member.last.record for member in row.members), key=lambda record: (record.wall_us or 0, record.seq))
 
 
 def _tick_label(record: Record, axis: _Axis, shown: Times) -> str:
