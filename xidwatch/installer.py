@@ -236,7 +236,8 @@ def _written(path: Path, content: str) -> Step:
         return Step(act="unchanged", path=path)
     if not _is_ours(path):
         raise XidwatchError(
-            f"{path} was not written by install-service; move it away. Own settings belong in a drop-in: systemctl edit {path.name}"
+            f"{path} was not written by install-service; move it away. "
+            f"Own settings belong in a drop-in: systemctl edit {path.name}"
         )
     return Step(act="update", path=path, content=content)
 
