@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,10 +49,30 @@ def until(look: Callable[[], Found | None], deadline_s: float = DEADLINE_S, *, w
         _pause(0.01)
 
 
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU that no other test speaks of: lines stay in the kernel's buffer, and each daemon reads all of it at its start."""
+
+    domain: int = field(default_factory=lambda: random.SystemRandom().randrange(0x1000, 0xFFFF))
+
+    @property
+    def label(self) -> str:
+        """As metrics spell it."""
+        return f"{self.domain:04x}:f3:00.0"
+
+    def xid(self, code: int, pid: int, message: str = "Ch 00000001") -> str:
+        """One event as the driver prints it."""
+        return f"NVRM: Xid (PCI:{self.domain:04x}:f3:00): {code}, pid={pid}, name=python3, {message}"
+
+
 def write_line(text: str) -> None:
-    """A line of user space in the kernel's log. Opened anew each time: the kernel limits the rate of each open file."""
+    """A line of user space in the kernel's log.
+
+    Opened anew each time, because the kernel limits the rate of each open file; with its newline, because without one the
+    kernel keeps the line back until the next, which might continue it.
+    """
     with open("/dev/kmsg", "w", encoding="utf-8") as kmsg:
-        kmsg.write(f"<4>{text}")
+        kmsg.write(f"<4>{text}\n")
 
 
 class Scrape:
@@ -149,8 +172,6 @@ def daemon(folder: Path, *options: str, state_dir: Path | None = None) -> Iterat
 @contextmanager
 def following(run_dir: Path) -> Iterator[list[dict[str, object]]]:
     """Every message of the daemon's socket, as it comes."""
-    import socket
-
     messages: list[dict[str, object]] = []
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(str(run_dir / "follow.sock"))
@@ -165,6 +186,7 @@ def following(run_dir: Path) -> Iterator[list[dict[str, object]]]:
         try:
             yield messages
         finally:
-            connection.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError):  # the daemon may have hung up
+                connection.shutdown(socket.SHUT_RDWR)
             reader.join()
-    connection.close()
+            connection.close()

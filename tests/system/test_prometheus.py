@@ -68,10 +68,10 @@ class Site:
 
 
 def in_seconds(text: str) -> str:
-    """The same rules or routes for a node that is scraped every second: waits of minutes are seconds, steps are one second."""
+    """The same rules or routes for a node that is scraped every second: minutes are seconds."""
     minutes = re.sub(r'((?:for|interval|group_wait|group_interval): "?|\[)(\d+)m\b', r"\1\2s", text)
     seconds = re.sub(r'(interval: "|group_wait: |group_interval: )(?:15|30|5)s', r"\g<1>1s", minutes)
-    return seconds.replace("[6h:15s]", "[6m:1s]")
+    return seconds.replace("[6h:5m]", "[6m:5s]")
 
 
 @pytest.fixture
