@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 from typing import Protocol
 
+from xidwatch.core.boots import BootTurns
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator, Fold
 from xidwatch.core.event import Context, Event
@@ -131,8 +132,11 @@ class _Reading:
         for stream, group in itertools.groupby(records, key=lambda record: record.stream):
             parser = Parser()
             waiting: dict[object, Event | Context] = {}
+            boots = BootTurns()
             for record in group:
                 self.records += 1
+                if (boot := boots.turn(record.host, record)) is not None:
+                    waiting[object()] = boot
                 if record.timed or record.host not in self.newest:
                     self.newest[record.host] = record
                 for item in parser.feed(record):

@@ -149,11 +149,14 @@ def example_hits(table: RuleTable, example: str) -> list[str]:
     """Ids of the rules that the lines of an example hit, each once, in order."""
     parser = Parser()
     events: dict[tuple[int, int, int], Event] = {}
+    driver: str | None = None
     for number, line in enumerate(example.strip("\n").splitlines(), start=1):
         for found in parser.feed(Record(text=line.rstrip(), seq=number, line=number, timed=number == 1)):
             if not isinstance(found, Context):
                 events[found.uid] = found
-    return list(dict.fromkeys(table.classify(event).rule.id for event in events.values()))
+            elif found.kind == "driver_load":
+                driver = dict(found.facts)["version"]
+    return list(dict.fromkeys(table.classify(event, driver_version=driver).rule.id for event in events.values()))
 
 
 __all__ = ["checked_value", "cross_mistakes", "example_hits", "example_mistakes"]

@@ -353,6 +353,7 @@ class Watch:
             self._held = holds
             for message in self._greeting():
                 self._followers.publish(message)
+            self._put_state()
 
     def _obey(self, note: Note) -> None:
         if note.kind == "incident_close":

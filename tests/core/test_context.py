@@ -74,8 +74,8 @@ from xidwatch.core.record import Record
         ),
         ("BUG: workqueue lockup - pool cpus=0 flags=0x4 nice=0 stuck for 197s!", "workqueue_lockup", None, {"stuck_s": "197"}),
         ("StreamTrans #72 invoked oom-killer: gfp_mask=0x140dca", "oom_invoked", None, {"process": "StreamTrans #72"}),
-        ("kauditd_printk_skb: 6 callbacks suppressed", "suppressed", None, {"function": "kauditd_printk_skb", "count": "6"}),
-        ("/dev/kmsg buffer overrun, some messages lost.", "suppressed", None, {}),
+        ("kauditd_printk_skb: 6 callbacks suppressed", "suppressed", None, {"function": "kauditd_printk_skb", "count": "6", "of": "other"}),
+        ("/dev/kmsg buffer overrun, some messages lost.", "suppressed", None, {"of": "all"}),
         (
             "   1 | 11/30/2026 | 02:13:05 | Power Unit #0x77 | Power off/down | Asserted",
             "sel", None,

@@ -78,7 +78,7 @@ def test_state_line_of_every_kernel(state: str, kernel_thread: bool) -> None:  #
         (" io_schedule from amdgpu_fence_wait+0x14/0x15c [amdgpu]", "amdgpu_fence_wait [amdgpu]", True, "gpu"),
         (" panfrost_job_wait+0xadf/0x5270 drivers/gpu/drm/panfrost/panfrost_job.c:640", "panfrost_job_wait", True, "gpu"),
         (" rtnl_lock+0xadf/0x5270 net/core/rtnetlink.c:72", "rtnl_lock", False, "network"),
-        (" __mutex_lock_common kernel/locking/mutex.c:679 [inline]", "__mutex_lock_common", False, "other"),
+        (" __mutex_lock_common kernel/locking/mutex.c:679 [inline]", "__mutex_lock_common", None, "unknown"),
         ("[c0002003c0b7b9c0] [c00000000001c1d4] xfs_log_force+0x2e4/0x9d0", "xfs_log_force", False, "storage"),
         (" percpu_rwsem_wait+0x1/0x2\n mnt_want_write+0x1/0x2", "mnt_want_write", False, "storage"),
         (" console_lock+0x31/0x80", "console_lock", False, "other"),

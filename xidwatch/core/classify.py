@@ -138,7 +138,7 @@ class RuleTable:
 
         `driver_version` (`570.86.15`) settles the bit layout of Xid 144 to 150 where the printed name does not.
         """
-        rule = self._choose(event)
+        rule = self._choose(event, _major(driver_version))
         detail = event.detail
         if isinstance(detail, XidDetail) and rule.decode == "nvlink5":
             rows = [row for row in self.nvlink5 if row.xid == event.code]
@@ -150,8 +150,9 @@ class RuleTable:
             rule = self._by_word(rule, detail.severity_word)
         return Finding(event=event, rule=rule)
 
-    def _choose(self, event: Event) -> Rule:
-        found = next((rule for rule in self._candidates(event) if self._holds(rule, event)), None)
+    def _choose(self, event: Event, driver_major: int | None) -> Rule:
+        fitting = (rule for rule in self._candidates(event) if _of_driver(rule, driver_major) and self._holds(rule, event))
+        found = next(fitting, None)
         return found or self.rule(event.kind.replace("_", "-") + "-unknown")
 
     def _candidates(self, event: Event) -> tuple[Rule, ...]:
@@ -232,7 +233,11 @@ class RuleTable:
 def _weight(rule: Rule) -> tuple[int, int, int]:
     """How special a rule is: a number before a kind, a named wording before any, then the count of conditions."""
     numbered = rule.xid is not None or rule.sxid is not None
-    return int(numbered), int(rule.what is not None), len(rule.where) + (rule.match is not None)
+    return int(numbered), int(rule.what is not None), len(rule.where) + (rule.match is not None) + (rule.drivers is not None)
+
+
+def _of_driver(rule: Rule, major: int | None) -> bool:
+    return rule.drivers is None or (major is not None and rule.drivers[0] <= major <= rule.drivers[1])
 
 
 def _field_is(event: Event, field: str, wanted: tuple[Scalar, ...]) -> bool:

@@ -38,6 +38,12 @@ _WORDINGS: tuple[_Wording, ...] = (
         "NVRM version:",
         r"NVRM version: NVIDIA UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?: for \S+)?\s+(?P<version>\d+\.\d+(?:\.\d+)?)",
     ),
+    _wording(
+        "driver_load",  # drivers whose line the reporter cut, and nvidia-installer's copy of it
+        "NVIDIA UNIX ",
+        r"^\s*(?:nvidia: )?(?:loading )?NVIDIA UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?: for \S+)?"
+        r"\s+(?P<version>\d+\.\d+(?:\.\d+)?)",
+    ),
     _wording("driver_unload", "Unregistered", r"nvidia-nvlink: Unregistered (?:the )?Nvlink Core"),
     _wording(
         "gpu_identity",  # src/nvidia/src/kernel/gpu/rc/kernel_rc.c
@@ -167,6 +173,15 @@ def start(record: Record) -> tuple[Context, ...]:
 def _context(record: Record, kind: str, found: re.Match[str]) -> Context:
     facts = {name: value.strip() for name, value in found.groupdict().items() if value}
     slot = facts.pop("pci", None)
+    if kind == "suppressed":
+        facts["of"] = _whose(record.text, facts)
     if kind in ("driver_load", "driver_version"):
         facts["flavour"] = "open" if facts.pop("open", None) else "proprietary"
     return Context(kind=kind, record=record, pci=parse_pci(slot) if slot else None, facts=tuple(facts.items()))
+
+
+def _whose(text: str, facts: dict[str, str]) -> str:
+    """Whose lines are missing: "driver", "all" (the kernel's ring or the journal lost some), or "other" (somebody else's)."""
+    if "function" in facts or "Suppressed " in text:
+        return "driver" if "nvidia" in text or "NVRM" in text else "other"
+    return "other" if "reports are suppressed" in text else "all"

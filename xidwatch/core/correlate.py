@@ -7,12 +7,14 @@ Order of evidence: a pointer in the text, the same process, the same link, the s
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
+from xidwatch.core.nvlink import set_bits
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.rule import RUNGS, Rule, Scope
@@ -24,6 +26,12 @@ HUNG_TASK_SILENCE_S = 600.0
 """Hung tasks are reported two minutes late and more."""
 SAME_PROCESS_S = 3600.0
 """A pid is not reused within this time by a process of the same name."""
+SAME_LINK_S = 86_400.0
+"""The vendor counts the errors of one NVLink by the day."""
+OLD_S = 600.0
+"""From this age on an open incident is not the home of a worse fault of another kind."""
+BANNER_S = 10.0
+"""The driver's banner without an address and the Xid that it announces are this close."""
 TOGETHER_S = 5.0
 """Several GPUs hit within this time have one cause; a PCIe error this shortly before a lost GPU explains it."""
 FABRIC_S = 30.0
@@ -65,7 +73,8 @@ class Case:
         wishes: By (rule id, GPU).
         actions: Latest Xid 154 of each GPU, the driver's own demand.
         widened: "node" or "fabric" once several GPUs were hit together.
-        order: Position of its first event among all that was fed; `number` is the same for every case it swallowed.
+        order: Position of its first event among all that was fed.
+        link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
     """
 
     host: str
@@ -82,6 +91,7 @@ class Case:
     end: Event | Context | None = None
     merged_into: Case | None = None
     per_rule: dict[str, int] = field(default_factory=dict)
+    link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
 
     def needs(self) -> int:
         """Index in RUNGS of the strongest demand that nothing has cleared."""
@@ -109,6 +119,8 @@ class Correlator:
         self._by_gpu: dict[str, dict[tuple[PciAddress, int | None], Case]] = {}
         self._by_pid: dict[tuple[str, int], Case] = {}
         self._by_topic: dict[tuple[str, str], Case] = {}
+        self._by_code: dict[tuple[str, int], list[Case]] = {}
+        self._missed: dict[str, Record] = {}
         self._recent: dict[str, list[Case]] = {}
         self._stream_host: dict[int, str] = {}
         self._order = 0
@@ -123,6 +135,9 @@ class Correlator:
         if event.record.trusted == "no":
             self._keep_loose(finding, run)
             return None
+        missed = self._missed.get(host)
+        if missed is not None and _near(gap_s(missed, event.record)):
+            run.count_is_minimum = True
         joined = self._matches(host, finding)
         if finding.rule.context and not joined:
             self._keep_loose(finding, run)
@@ -150,13 +165,26 @@ class Correlator:
         if (changed := self.book.note(host, context)) is not None:
             self._end_slot(host, changed, context)
         if context.kind == "boot":
+            self.tick(context.record, host)
             self._end_host(host, context, "boot", ladder=len(RUNGS))
         elif context.kind == "driver_load":
             self._end_host(host, context, "driver_reload", ladder=RUNGS.index("reload_driver"))
+        elif context.kind == "suppressed":
+            self._note_missed(host, context)
         elif context.kind in ("pcie_dpc", "pcie_hotplug", "link_down", "iommu_fault", "storage_error", "panic", "segfault"):
             for case in self._open_cases(host):
                 if (gap := gap_s(case.last.record, context.record)) is not None and 0 <= gap <= TOGETHER_S:
                     case.context.append(context)
+
+    def _note_missed(self, host: str, context: Context) -> None:
+        """Lines that are gone: what stands on either side of them happened at least as often as it was printed."""
+        if dict(context.facts).get("of") == "other":
+            return
+        self._missed[host] = context.record
+        for case in self._open_cases(host):
+            for fold in case.folds.values():
+                if _near(gap_s(fold.last.last_record, context.record)):
+                    fold.count_is_minimum = True
 
     def tick(self, now: Record, host: str) -> None:
         """End what silence ends: a host's cases that ask for no more than an application restart."""
@@ -219,8 +247,13 @@ class Correlator:
         if event.kind in _USER_SPACE:
             yield from self._echoes(host, finding)
             return
-        yield from self._same_gpu(host, event)
-        yield from self._same_process(host, event)
+        yield from self._pointed_at(host, event)
+        for case in (*self._same_gpu(host, event), *self._same_process(host, event)):
+            if not _outgrown(case, finding):
+                yield case
+        yield from self._same_link(host, event)
+        if event.kind in ("xid", "nvrm") and event.pci is not None:
+            yield from self._announced(host, event)
         if rule.widen:
             yield from self._struck_together(host, finding)
         if event.kind in ("hung_task", *_LOCKUPS):
@@ -248,6 +281,28 @@ class Correlator:
             if other_slice and case.needs() < RUNGS.index("reset_gpu"):
                 continue
             if self._chained(case, event) or _within(case.last, event, GPU_SILENCE_S):
+                yield case
+
+    def _pointed_at(self, host: str, event: Event) -> Iterator[Case]:
+        """The incident of the Xid that the text names as the cause."""
+        if not isinstance(event.detail, XidDetail) or event.detail.caused_by is None:
+            return
+        for case in reversed(self._by_code.get((host, event.detail.caused_by), [])):
+            slots = {f.finding.event.pci for f in _alive(case).folds.values() if f.finding.event.code == event.detail.caused_by}
+            if event.pci in slots or None in (event.pci, *slots):
+                yield _alive(case)
+                return
+
+    def _same_link(self, host: str, event: Event) -> Iterator[Case]:
+        link = getattr(event.detail, "link", None)
+        if link is not None and link >= 0 and event.pci is not None:
+            yield from self._topic(host, f"link {event.pci} {link}", event, SAME_LINK_S)
+
+    def _announced(self, host: str, event: Event) -> Iterator[Case]:
+        """Driver lines without an address just before: the banner of a GSP crash, the news that the PMU halted."""
+        for case in self._open_cases(host):
+            nameless = all(f.finding.event.kind == "nvrm" and f.finding.event.pci is None for f in case.folds.values())
+            if nameless and _within(case.last, event, BANNER_S):
                 yield case
 
     def _chained(self, case: Case, event: Event) -> bool:
@@ -355,6 +410,9 @@ class Correlator:
             case.folds[key] = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
             case.per_rule[rule.id] = case.per_rule.get(rule.id, 0) + 1
         case.last = run.last
+        if rule.decode == "nvlink4" and isinstance(event.detail, XidDetail):
+            for register, bit in set_bits(event.detail.registers or ()):
+                case.link_bits[event.pci, event.detail.link, register, bit] += run.count
         self._wish(case, finding)
 
     def _wish(self, case: Case, finding: Finding) -> None:
@@ -371,14 +429,22 @@ class Correlator:
 
     def _recovered(self, case: Case, event: Event) -> None:
         for wish in case.wishes.values():
-            if wish.finding.event.pci in (event.pci, None) and not wish.finding.rule.persistent:
+            if wish.finding.event.pci in (event.pci, None):
                 wish.cleared = True
         if case.needs() == 0 and not case.has("persistent"):
-            self.end(case, "recovered_154", event)
+            self.end(case, "recovered_154", event, "awaiting_verification" if case.has("lost") else "resolved")
 
     def _index(self, host: str, case: Case, finding: Finding) -> None:
         event = finding.event
-        if event.kind in ("xid", "sxid", "nvrm") and event.pci is not None:
+        if event.code is not None:
+            cases = self._by_code.setdefault((host, event.code), [])
+            if not cases or cases[-1] is not case:
+                cases.append(case)
+                del cases[:-16]
+        link = getattr(event.detail, "link", None)
+        if link is not None and event.pci is not None:
+            self._by_topic[host, f"link {event.pci} {link}"] = case
+        if event.kind in ("xid", "sxid", "nvrm", "aer") and event.pci is not None:
             self._by_gpu.setdefault(host, {})[event.pci, event.gpu_instance] = case
         if event.pid is not None and event.pid_role != "victim":
             self._by_pid[host, event.pid] = case
@@ -424,6 +490,7 @@ class Correlator:
         into.actions.update({pci: action for pci, action in other.actions.items() if pci not in into.actions})
         into.context.extend(context for context in other.context if context not in into.context)
         into.widened = into.widened or other.widened
+        into.link_bits.update(other.link_bits)
         if other.order < into.order:
             into.order, into.first = other.order, other.first
         other.merged_into = into
@@ -431,9 +498,13 @@ class Correlator:
 
     def _end_host(self, host: str, context: Context, reason: EndReason, *, ladder: int) -> None:
         for case in self.cases:
-            if case.host != host or case.state != "active" or case.has("persistent"):
+            if case.host != host or case.state != "active" or (reason == "boot" and _later(case.last, context)):
                 continue
-            if reason == "boot" and _later(case.last, context):
+            if case.has("persistent"):
+                # A boot has reset the GPU; what is written in the InfoROM stands all the same.
+                for wish in case.wishes.values():
+                    wish.cleared = wish.cleared or RUNGS.index(wish.finding.rule.recovery) <= ladder
+                self._ended.append(case)
                 continue
             doubtful = case.has("lost") or any(RUNGS.index(w.finding.rule.recovery) > ladder for w in case.wishes.values())
             self.end(case, reason, context, "awaiting_verification" if doubtful else "resolved")
@@ -472,6 +543,20 @@ def _within(earlier: Event, later: Event, silence_s: float) -> bool:
     """Two events without a common clock stand next to each other as far as anyone can tell."""
     gap = gap_s(earlier.last_record, later.record)
     return gap is None or gap <= silence_s
+
+
+def _near(gap: float | None) -> bool:
+    return gap is not None and -TOGETHER_S <= gap <= TOGETHER_S
+
+
+def _outgrown(case: Case, finding: Finding) -> bool:
+    """Whether an incident has been open for long and this is a worse fault of another kind: it gets its own."""
+    gap = gap_s(case.first.record, finding.event.record)
+    if gap is None or gap <= OLD_S or _gpu_case(case) is False:
+        return False
+    ranks = [fold.finding.rule.rank for fold in case.folds.values()]
+    codes = {fold.finding.event.code for fold in case.folds.values()}
+    return finding.rule.rank > max(ranks, default=100) and finding.event.code not in codes
 
 
 def _later(event: Event, context: Context) -> bool:

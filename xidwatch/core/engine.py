@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from xidwatch.core.boots import BootTurns
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Correlator
 from xidwatch.core.event import Context, Event
@@ -80,7 +81,7 @@ class Engine:
         self.incidents: dict[str, Incident] = {}
         self._sources: dict[str, _Source] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
-        self._boots: dict[str, str] = {}
+        self._boots = BootTurns()
         self._touched: list[Case] = []
         self._replayed_us = 0
 
@@ -189,13 +190,8 @@ class Engine:
         return finding
 
     def _boot(self, record: Record, now_us: int) -> None:
-        """A record of another boot says that the machine was booted, even when its first lines were overwritten."""
-        host = record.host or ""
-        if record.boot_id is None or self._boots.get(host) == record.boot_id:
-            return
-        if host in self._boots:
-            self._place(Context(kind="boot", record=record), now_us)
-        self._boots[host] = record.boot_id
+        if (boot := self._boots.turn(record.host, record)) is not None:
+            self._place(boot, now_us)
 
     def _remember(self, identity: str) -> None:
         self._seen[identity] = None

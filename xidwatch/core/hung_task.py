@@ -278,9 +278,12 @@ def _by_stack(detail: HungTaskDetail) -> _Finding | None:
         return None
     if (guess := gpu_frame(map(parse_frame, detail.doubtful))) and guess.module is not None:
         return _Finding("unknown", None, f"the only GPU frame, {guess}, is one that the unwinder could not vouch for")
-    return _by_frames(detail.stack) or _Finding(
-        "other", False, f"waits in {_first_caller(detail.stack)}, outside any GPU driver"
-    )
+    if (found := _by_frames(detail.stack)) is not None:
+        return found
+    # The scheduler's and the lock's own frames are in every stack: they do not tell who waits.
+    if all(_WAITING.match(entry) or entry.startswith("__schedule") for entry in detail.stack):
+        return None
+    return _Finding("other", False, f"waits in {_first_caller(detail.stack)}, outside any GPU driver")
 
 
 def _by_guesses(detail: HungTaskDetail) -> _Finding | None:

@@ -9,6 +9,8 @@ from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, Trust
 
 _KERNEL_TAG = lazy(r"(?:NVRM|INFO|BUG|mce|rcu|watchdog|EDAC|nvidia(?:-\w+)?)$")
+_KERNEL_TEXT = lazy(r"\s*(?:NVRM\b|nvidia-\w+: |INFO: task |watchdog: |NMI watchdog: |BUG: |mce: |rcu: |EDAC )")
+"""What only the kernel says: in a program's own message it is a copy at best."""
 _LARGEST_FIELD = 16 << 20
 
 
@@ -28,7 +30,7 @@ def parse_journal(entry: Mapping[str, object], *, kernel_trust: Trust = "unverif
     if message is None:
         return None
     tag = _text(entry.get("SYSLOG_IDENTIFIER")) or _text(entry.get("_COMM"))
-    kernel, trusted = _origin(entry, tag, kernel_trust)
+    kernel, trusted = _origin(entry, tag, message, kernel_trust)
     if not kernel and tag and _KERNEL_TAG.match(tag):
         message, trusted = f"{tag}: {message}", "no"
     wall_us = _number(entry.get("__REALTIME_TIMESTAMP"))
@@ -48,7 +50,7 @@ def parse_journal(entry: Mapping[str, object], *, kernel_trust: Trust = "unverif
     )
 
 
-def _origin(entry: Mapping[str, object], tag: str | None, kernel_trust: Trust) -> tuple[bool, Trust]:
+def _origin(entry: Mapping[str, object], tag: str | None, message: str, kernel_trust: Trust) -> tuple[bool, Trust]:
     """(is it kernel text, how far it is trusted)."""
     transport, facility = _text(entry.get("_TRANSPORT")), _number(entry.get("SYSLOG_FACILITY"))
     if transport == "kernel":
@@ -57,7 +59,7 @@ def _origin(entry: Mapping[str, object], tag: str | None, kernel_trust: Trust) -
         return facility is None, "unverifiable" if facility is None else "no"
     if transport is None and tag in (None, "kernel"):
         return True, "unverifiable"
-    return False, "no" if tag == "kernel" else "unverifiable"
+    return False, "no" if tag == "kernel" or _KERNEL_TEXT.match(message) else "unverifiable"
 
 
 def _text(value: object) -> str | None:

@@ -6,6 +6,7 @@ The root explains; the members decide.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
@@ -14,11 +15,16 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.event import Event, HungTaskDetail, XidDetail
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
+from xidwatch.core.nvlink import Nvlink4Row
 from xidwatch.core.record import gap_s
 from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Pattern, Rule, Scope, Severity
 from xidwatch.core.verdict import event_name, sentence
 
 _SCOPES = ("process", "gpu", "node", "fabric")
+_LEAST_CAUSE = 20
+"""Rank below which a member only follows (45, 154, a hung task)."""
+_RUN_GAP_S = 10.0
+"""Workers of one job fail within moments of each other; further apart they are runs of their own."""
 
 
 @dataclass(slots=True)
@@ -43,6 +49,10 @@ def judge(
     _recurrences(judged)
     for pattern in rules.patterns:
         _apply_pattern(pattern, judged)
+    _apply_repeats(judged, rules)
+    for item in judged:
+        if any(pattern.origin == "application" for pattern in item.patterns):
+            item.patterns = [pattern for pattern in item.patterns if pattern.origin != "hardware"]
     incidents = [_incident(item, judged, rules) for item in judged if only is None or item.case in only]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
@@ -62,10 +72,26 @@ def selected(rule: Rule, selector: str) -> bool:
 def _root(case: Case) -> tuple[Fold, bool]:
     """The member that explains the others, and whether a line itself points to it."""
     folds = [fold for fold in case.folds.values() if not fold.finding.rule.context] or list(case.folds.values())
-    pointed = [target for fold in folds for target in _targets(fold, folds)]
-    candidates = pointed or folds
-    by_rank = sorted(candidates, key=lambda fold: (-fold.finding.rule.rank, _first_order(case, fold)))
-    return by_rank[0], bool(pointed)
+    # A line that names its cause is explained; that says nothing about the others.
+    explained = [fold for fold in folds if any(_targets(fold, folds))]
+    candidates = [fold for fold in folds if fold not in explained] or folds
+    failed = [_clock(fold.finding.event) for fold in candidates if _is_failure(fold)]
+    began = [
+        fold for fold in candidates if not failed or not _is_applications(fold) or _clock(fold.finding.event) <= min(failed)
+    ]
+    by_rank = sorted(began or candidates, key=lambda fold: (-fold.finding.rule.rank, _first_order(case, fold)))
+    root = by_rank[0]
+    return root, any(target is root for fold in explained for target in _targets(fold, folds))
+
+
+def _is_failure(fold: Fold) -> bool:
+    """The GPU itself failed: what an application does wrong after that began nothing."""
+    rule = fold.finding.rule
+    return rule.origin != "application" and RUNGS.index(rule.recovery) >= RUNGS.index("reset_gpu") and rule.rank > _LEAST_CAUSE
+
+
+def _is_applications(fold: Fold) -> bool:
+    return fold.finding.rule.origin == "application"
 
 
 def _targets(fold: Fold, folds: list[Fold]) -> Iterator[Fold]:
@@ -131,7 +157,8 @@ def _recurrences(judged: list[_Judged]) -> None:
     seen: dict[tuple[object, ...], list[_Judged]] = {}
     for item in judged:
         event, case = item.root.finding.event, item.case
-        before = seen.setdefault((case.host, event.kind, event.code, event.what, event.pci, event.gpu_uuid), [])
+        key = (case.host, event.kind, event.code, event.what, event.pci, event.gpu_instance, event.gpu_uuid)
+        before = seen.setdefault(key, [])
         if before:
             item.recurrence = Recurrence(count=len(before), since=before[0].case.first)
         before.append(item)
@@ -142,7 +169,8 @@ def _apply_pattern(pattern: Pattern, judged: list[_Judged]) -> None:
     for item in judged:
         for fold in item.case.folds.values():
             if any(selected(fold.finding.rule, selector) for selector in pattern.members):
-                for key in _keys(pattern.same, fold, item.case):
+                for values in _keys(pattern.same, fold, item.case):
+                    key = (*values, fold.finding.event.gpu_uuid or "" if "pci" in pattern.same else "")
                     groups.setdefault(key, []).extend((item, event) for event in (fold.finding.event, fold.last))
     for key, found in groups.items():
         if None in key:
@@ -177,10 +205,54 @@ def _recent(pattern: Pattern, event: Event, newest: Event) -> bool:
 
 
 def _amount(pattern: Pattern, found: list[tuple[_Judged, Event]]) -> int:
+    if pattern.counts == "events":
+        folds = {id(fold): fold.count for item, event in found for fold in item.case.folds.values()
+                 if event in (fold.finding.event, fold.last)}  # fmt: skip
+        return sum(folds.values())
     if not pattern.distinct:
         return len({id(item) for item, _ in found})
-    values = {tuple(_field(event, item.case, name) for name in pattern.distinct) for item, event in found}
-    return len({value for value in values if None not in value})
+    values = [(item, event, tuple(_field(event, item.case, name) for name in pattern.distinct)) for item, event in found]
+    if "pid" not in pattern.distinct:
+        return len({value for _, _, value in values if None not in value})
+    return _runs(values)
+
+
+def _runs(values: list[tuple[_Judged, Event, tuple[object, ...]]]) -> int:
+    """Programs that ran one after the other: another pid (or, where none is printed, another incident), not the same moment."""
+    counted: set[object] = set()
+    latest: Event | None = None
+    for item, event, value in sorted(values, key=lambda entry: _clock(entry[1])):
+        who = (value, event.record.boot_id) if None not in value else id(item)
+        gap = gap_s(latest.record, event.record) if latest is not None else None
+        if who not in counted and (latest is None or gap is None or gap > _RUN_GAP_S):
+            counted.add(who)
+            latest = event
+    return len(counted)
+
+
+def _apply_repeats(judged: list[_Judged], rules: RuleTable) -> None:
+    """Bits of an Xid 74 that count only when they come again on the same link."""
+    totals: Counter[tuple[object, ...]] = Counter()
+    for item in judged:
+        for (pci, link, register, bit), count in item.case.link_bits.items():
+            place = (item.case.host, pci, link, register, bit)
+            totals[place] += count
+            rows = [row for row in rules.nvlink4 if row.register == register and bit in row.bits]
+            item.patterns += [_repeat(row, totals[place]) for row in rows if 1 < row.repeat <= totals[place]]
+
+
+def _repeat(row: Nvlink4Row, times: int) -> Pattern:
+    return Pattern(
+        id=f"nvlink4-register-{row.register}",
+        members=("xid-74",),
+        count=row.repeat,
+        phrase=f"has had this error {times} times on the same NVLink",
+        explain=row.meaning.strip(),
+        sources=(),
+        origin="hardware",
+        severity=row.severity,
+        investigate=row.investigate,
+    )
 
 
 # the incident
@@ -214,7 +286,7 @@ def _incident(item: _Judged, all_judged: list[_Judged], rules: RuleTable) -> Inc
         members=members,
         root=next(i for i, member in enumerate(members) if member.role == "root"),
         recovery=recovery,
-        investigate=_investigate(item, root_rule, decider, severity),
+        investigate=_investigate(item, root_rule, decider, asked),
         recurrence=item.recurrence,
         patterns=tuple(pattern.phrase for pattern in item.patterns),
         context=tuple(case.context[:20]),
@@ -287,7 +359,8 @@ def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
     return max(scopes, key=_SCOPES.index)
 
 
-def _investigate(item: _Judged, root: Rule, decider: _Asked | None, severity: Severity) -> tuple[Demand, ...]:
+def _investigate(item: _Judged, root: Rule, decider: _Asked | None, members: list[_Asked]) -> tuple[Demand, ...]:
+    severity = _severity(item, [one.rule for one in members])
     demands: dict[str, str] = {}
     for pattern in item.patterns:
         demands.update(dict.fromkeys(pattern.investigate or (), pattern.explain))
@@ -296,6 +369,10 @@ def _investigate(item: _Judged, root: Rule, decider: _Asked | None, severity: Se
     if decider is not None and SEVERITIES.index(decider.rule.severity) > SEVERITIES.index(root.severity):
         for rung in decider.rule.investigate:
             demands.setdefault(rung, decider.why)
+    for one in members:
+        if one.rule.persistent:
+            for rung in one.rule.investigate:
+                demands.setdefault(rung, one.why)
     if severity == "info" and not item.patterns:
         demands.pop("contact_support", None)
     return tuple(Demand(rung=rung, why=why) for rung, why in demands.items())

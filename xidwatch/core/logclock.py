@@ -10,6 +10,7 @@ from itertools import pairwise
 from xidwatch.core.logtext import LogLine, Stamp
 from xidwatch.core.record import Record, TimeSource
 
+_BOOT_AFTER_US = 2_000_000
 _DAY_US = 86_400_000_000
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _MOST_HOSTS = 1000
@@ -87,9 +88,9 @@ class LogClock:
         boot = self._boot(line.host)
         if line.boot_id is not None:
             self._turn_boot(line.boot_id)
-        elif line.kernel:
-            self._notice_boot(boot, line)
         wall_us = self._wall_us(line)
+        if line.boot_id is None and line.kernel:
+            self._notice_boot(boot, line, wall_us)
         source: TimeSource | None = None if wall_us is None else "log"
         error_s = self._error_s(line)
         if line.uptime_us is not None:
@@ -141,12 +142,18 @@ class LogClock:
             boot.number += boot.seen
             boot.boot_id, boot.seen, boot.uptime_us, boot.offset_us = boot_id or None, False, None, None
 
-    def _notice_boot(self, boot: _Boot, line: LogLine) -> None:
-        """A boot shows by the kernel's first line or by uptime zero; an uptime that merely falls is a resume or a mix."""
+    def _notice_boot(self, boot: _Boot, line: LogLine, wall_us: int | None) -> None:
+        """A boot shows by the kernel's first line, by uptime zero, or by an uptime that began after the line before.
+
+        An uptime that merely falls is a resume or a mix of excerpts.
+        """
         if line.uptime_us == 0:
             begins = boot.uptime_us is None or boot.uptime_us > 0
         else:
             begins = line.text.startswith("Linux version ") and boot.uptime_us != 0
+        fell = None not in (line.uptime_us, boot.uptime_us) and (line.uptime_us or 0) < (boot.uptime_us or 0)
+        if fell and wall_us is not None and self._previous_us is not None:
+            begins = begins or wall_us - (line.uptime_us or 0) > self._previous_us + _BOOT_AFTER_US
         if not begins or (boot.boot_id is not None and not boot.seen):
             return
         boot.number += boot.seen

@@ -73,7 +73,7 @@ _OCTAL = lazy(r"#0(11|12|15)")
 _GREP = lazy(
     r"(?:[\w./+@-]*(?:\.log|\.txt|\.gz|syslog|messages|dmesg)[\w.-]*)[:-](?:\d+[:-])?(?=[^\s/])|\d{1,9}[:-](?=[\[A-Z<]\S)"
 )
-_UPTIME = lazy(r"\[? {0,11}(\d{1,9})\.(\d{2,9})(?: <[ \d.+]*>)?\] ?")
+_UPTIME = lazy(r"\[? {0,11}(\d{1,9})\.(\d{1,9})(?: <[ \d.+]*>)?\] ?")
 _CALLER = lazy(r"\[ *[TC]\d+\] ?")
 _CTIME = lazy(r"\[\S+ +(\S+) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: <[ \d.+]*>)?\] ?")
 _HEADING = lazy(r"\[([^\W\d_]{3,9}\.?|\d{1,2}[月월]) *(\d{1,2}) (\d\d):(\d\d)\] ?")
@@ -428,13 +428,14 @@ def _behind_time(rest: str, out: LogLine, *, spaced: bool = False) -> str:
     program, pid = tagged.group(*((1, 2) if bare else (2, 3)))
     if _LEVEL_WORD.match(program) or (host and _LEVEL_WORD.match(host)) or (spaced and not pid):
         return rest
-    if host is None and _INJECTED.match(program):
+    injected = _INJECTED.match(program) is not None
+    if host is None and pid is None and injected:
         return rest
     out.host = _host(host) or out.host
-    if host and pid is None and (_INJECTED.match(program) or rest[tagged.end(2) :].startswith(": BUG:")):
-        # The journal prints lines that root wrote into /dev/kmsg with their first word as the tag.
+    if injected or (host and pid is None and rest[tagged.end(2) :].startswith(": BUG:")):
+        # The journal prints lines that root wrote into /dev/kmsg with their first word as the tag; `logger -t` can do the same.
         out.program, out.trusted = program, "no"
-        return rest[tagged.start(2) :]
+        return rest[tagged.start(2) :] if pid is None else f"{program}: {rest[tagged.end() :]}"
     _tagged(out, program, pid)
     return rest[tagged.end() :]
 

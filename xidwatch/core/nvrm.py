@@ -28,6 +28,8 @@ _OPEN_FOR = {
 _BLOCKS = frozenset({"api_mismatch", "fallen_off_bus", "unsupported_gpu", "probe_failed", "no_gpu_found"})
 """Complaints that the driver prints as a text of several lines."""
 
+_UUID = lazy(r"GPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
 
 def start(record: Record) -> tuple[Event, ...]:
     """The driver's complaint on this record, if it is one; Xid lines belong to `xid`."""
@@ -83,6 +85,7 @@ def _event(record: Record, line: DriverLine) -> Event:
         record=record,
         last_record=record,
         pci=line.pci,
+        gpu_uuid=uuid[0] if (uuid := _UUID.search(record.text)) else None,
         pid=line.pid,
         pid_role="owner" if line.pid is not None else None,
         process=line.process,

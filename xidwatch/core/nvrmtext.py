@@ -18,7 +18,7 @@ from xidwatch.core.pci import PciAddress, parse_pci
 LINE_LITERALS: tuple[str, ...] = (
     "NVRM", "nvidia-uvm:", "nvidia-modeset:", "nvidia-peermem", "nvidia_peermem", "nvidia-nvlink:", "[nvidia-drm]",
     "firmware load for nvidia/", "nvidia: probe of", "probe with driver nvidia failed",
-    "Unable to determine the device handle for GPU",
+    "Unable to determine the device handle for GPU", "Failed to initialize NVML: Driver/library version mismatch",
 )  # fmt: skip
 
 INIT_STEPS = {
@@ -139,11 +139,15 @@ class DriverLine:
 @lru_cache(maxsize=2048)
 def read_driver_line(text: str) -> DriverLine | None:
     """Read a driver line; None for its notices and for other programs' lines. Kept for equal texts: a storm repeats itself."""
+    if "callbacks suppressed" in text:
+        return None
     if found := _NVRM.search(text):
         return _read_nvrm(found)
     if "nvidia" in text and (what := _neighbour(text)):
         uvm = _UVM_PID.search(text)
         return _line(what, NvrmDetail(message=text.strip(), function=uvm[1] if uvm else None))
+    if "Failed to initialize NVML: Driver/library version mismatch" in text:
+        return _line("api_mismatch", NvrmDetail(message=text.strip()))
     if "Unable to determine the device handle for GPU" in text:
         return _line("gpu_lost" if "is lost" in text else "other", NvrmDetail(message=text.strip()))
     return None

@@ -55,6 +55,7 @@ class Rule:
         persistent: Lives in the GPU's InfoROM: no boot, reset or silence ends it.
         lost: The GPU is gone; that it came back must be proven.
         context: Never root, opens no incident of its own.
+        drivers: First and last driver branch (535, 555) that it holds for; it needs a driver version in the log.
         decode: Table that refines it: "nvlink5" (144 to 150) or "nvlink4" (74).
         confirm: What NVML must show before the hint is called sure.
         vendor_immediate, vendor_investigate: The catalogue's own classes.
@@ -90,6 +91,7 @@ class Rule:
     lost: bool = False
     context: bool = False
     decode: Literal["nvlink5", "nvlink4"] | None = None
+    drivers: tuple[int, int] | None = None
     confirm: tuple[str, ...] = ()
     vendor_immediate: str | None = None
     vendor_investigate: str | None = None
@@ -135,6 +137,7 @@ class Pattern:
         same: Event or detail fields that agree among the counted (`pci`, `gpc`, `tpc`, `link`, `process`).
         distinct: Fields of which `count` different values are needed (`pid`, `pci`, `boot_id`); empty: `count` incidents.
         count: How many it takes.
+        counts: What is counted: incidents (runs, when `distinct` is given), or every occurrence.
         within_s: In how many seconds; 0 for the whole log.
         recovery, when, severity, origin, investigate: What the incident's answer becomes; None leaves it.
         phrase: What to say, `has faulted on the same TPC for three jobs`.
@@ -147,6 +150,7 @@ class Pattern:
     phrase: str
     explain: str
     sources: tuple[Source, ...]
+    counts: Literal["incidents", "events"] = "incidents"
     same: tuple[str, ...] = ("pci",)
     distinct: tuple[str, ...] = ()
     within_s: int = 0

@@ -9,6 +9,8 @@ from xidwatch.core.incident import Incident, Member
 from xidwatch.core.record import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_MANY = 299
+"""The correlator keeps so many members of one rule apart."""
 _NAMES = {
     "hung_task": "D state",
     "soft_lockup": "soft lockup",
@@ -119,7 +121,9 @@ def _toll(incident: Incident) -> str:
              and m.finding.event.kind == "nccl_timeout"}  # fmt: skip
     said = []
     if torn - {None}:
-        said.append(f"took {len(torn)} process{'es' if len(torn) != 1 else ''} with it")
+        said.append(
+            f"took {'at least ' if len(torn) >= _MANY else ''}{len(torn)} process{'es' if len(torn) != 1 else ''} with it"
+        )
     if stuck:
         names = ", ".join(dict.fromkeys(f"{event.process or 'task'} ({event.pid})" for event in stuck[:2]))
         more = f" and {len(stuck) - 2} more" if len(stuck) > 2 else ""

@@ -103,7 +103,9 @@ class PstoreDumps:
                 else:
                     self.notes.append(f"{path.name}: no part of a kernel dump")
         except OSError as reason:
-            raise XidwatchError(f"{self.folder}: {reason.strerror or reason}; try: sudo xidwatch explain {self.folder}") from None
+            raise XidwatchError(
+                f"{self.folder}: {reason.strerror or reason}; try: sudo xidwatch explain {self.folder}"
+            ) from None
         return parts
 
 
