@@ -690,6 +690,131 @@ SITUATIONS = [
 ]
 
 
+BOOT = "[    0.000000] Linux version 6.8.0-60-generic (buildd@x) #63-Ubuntu SMP\n"
+CARD, OTHER_CARD = "GPU-1b2c3d4e-0000-1111-2222-333344445555", "GPU-2b2c3d4e-0000-1111-2222-333344445555"
+FULL = "Row Remapper Error: (0x0000000018f31d80) - Row Remapping table is full"
+CTX = "Ch 0000000a, errorString CTX SWITCH TIMEOUT, Info 0x38000"
+
+
+def nvrm(at: float, text: str) -> str:
+    """A line of the driver that is no Xid."""
+    return f"[{at:12.6f}] NVRM: {text}\n"
+
+
+def names(at: float, uuid: str) -> str:
+    """The driver's line that says which GPU sits in the slot."""
+    return nvrm(at, f"GPU at {A}: {uuid}")
+
+
+JOINED = [
+    (
+        "a GSP banner and its 120",
+        nvrm(10, "GPU0 kgspHealthCheck_TU102: **** GSP-CrashCat Report ****") + xid(10.01, 120, "GSP task panic: x", pid=None),
+        [(120, "reset_gpu")],
+    ),
+    (
+        "a PMU that halted and its 62",
+        nvrm(10, "GPU0 _kgspRpcGspEventPmuHalted: Received signal from GSP that PMU has halted.")
+        + xid(10.01, 62, "32260b5e 000154b0", pid=None),
+        [(62, "reset_gpu")],
+    ),
+    ("a pointer over a long silence", xid(10, 119, RPC, pid=9) + teardown(1010, 999, cause=119), [(119, "reset_gpu")]),
+    (
+        "one link within the day",
+        R575
+        + xid(10, 149, "NETIR_LINK_DOWN Fatal   XC0 i0 Link 08 (0x00400011 0x0 0x0 0x0 0x0 0x0)", pid=None)
+        + xid(410, 155, "NVLINK_SW_DEFINED_ERROR x XC0 i0 Link 08 : Link Down While Active.", pid=None),
+        [(149, "reset_gpu")],
+    ),
+    (
+        "a pointer explains its own line only",
+        xid(10, 13, WARP, pid=2201) + teardown(10.1, 2201, cause=13) + xid(110, 79, LOST, pid=None),
+        [(79, "reboot_node")],
+    ),
+    ("an application fault after the GPU failed", xid(10, 119, RPC, pid=9) + xid(110, 31, MMU, pid=7), [(119, "reset_gpu")]),
+    (
+        "another tenant's fault after the GPU failed",
+        xid(10, 109, CTX, gpu=f"{A} GPU-I:06", pid=2) + xid(11, 13, WARP, gpu=f"{A} GPU-I:05", pid=7),
+        [(109, "reset_gpu")],
+    ),
+    (
+        "a worse fault on a GPU whose incident is old",
+        "".join(xid(10 + 100 * i, 43, "Ch 0000000a") for i in range(50)) + xid(4920, 79, LOST, pid=None),
+        [(79, "reboot_node"), (43, "none")],
+    ),
+    (
+        "a persistent fault and another over a boot",
+        xid(10, 157, "Unable to retire TPC 1 as there are no spare TPCs available.", pid=None)
+        + xid(11, 119, RPC, pid=9)
+        + BOOT,
+        [(157, "none")],
+    ),
+    ("a full remap table after the boot that reset it", xid(10, 64, FULL, pid=None) + BOOT, [(64, "none")]),
+    (
+        "a new card in the slot",
+        names(9, CARD) + xid(10, 79, LOST, pid=None) + BOOT + names(9, OTHER_CARD) + xid(10, 79, LOST, pid=None),
+        [(79, "reboot_node"), (79, "none")],
+    ),
+    (
+        "lost again without an Xid",
+        xid(10, 79, LOST, pid=None) + BOOT + nvrm(10, "GPU 0000:3b:00.0: GPU has fallen off the bus."),
+        [("nvrm", "power_cycle"), (79, "none")],
+    ),
+    (
+        "lost, booted, not started",
+        xid(10, 79, LOST, pid=None) + BOOT + nvrm(10, "GPU 0000:3b:00.0: RmInitAdapter failed! (0x22:0x56:894)"),
+        [("nvrm", "power_cycle"), (79, "none")],
+    ),
+    ("workers of one job are one run", "".join(xid(10 + i / 100, 31, MMU, pid=i) for i in (1, 2, 3)), [(31, "restart_app")]),
+    (
+        "AER of the GPU just before its 32",
+        "[    10.000000] nvidia 0000:3b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, "
+        "(Receiver ID)\n" + xid(12, 32, "Channel ID 0000000d intr0 00040000"),
+        [(32, "restart_app")],
+    ),
+    (
+        "139 of an old driver",
+        R570.replace("570.86.15", "535.104.05") + xid(10, 139, "channel 0x00000010"),
+        [(139, "restart_app")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("log", "expected"), [case[1:] for case in JOINED], ids=[case[0] for case in JOINED])
+def test_what_belongs_together(log: str, expected: list[tuple[int | str, str]], tmp_path: Path) -> None:
+    """Roots and recovery, worst first, of logs whose lines must be joined or kept apart."""
+    found = verdicts(log, tmp_path)
+    roots = [one.members[one.root].finding.event for one in found]
+    assert expected == [(root.code or root.kind, one.recovery.rung) for root, one in zip(roots, found, strict=True)]
+
+
+def test_a_bit_that_counts_from_the_third_time(tmp_path: Path) -> None:
+    """An ECC bit of an NVLink asks for diagnostics at its third time on one link; a harmless bit never does."""
+    (ecc,) = verdicts(nvlink74(1, 4, times=3), tmp_path)
+    (twice,) = verdicts(nvlink74(1, 4, times=2), tmp_path)
+    (harmless,) = verdicts(nvlink74(1, 0, times=3), tmp_path)
+    assert "field_diagnostic" in {demand.rung for demand in ecc.investigate}
+    assert "field_diagnostic" not in {demand.rung for demand in twice.investigate}
+    assert ("info", ()) == (harmless.severity, harmless.investigate)
+
+
+def test_a_lost_gpu_waits_for_proof_after_the_boot(tmp_path: Path) -> None:
+    """A boot ends a firmware fault; whether a lost GPU is back must be shown."""
+    (lost,) = verdicts(xid(10, 79, LOST, pid=None) + BOOT, tmp_path)
+    (firmware,) = verdicts(xid(10, 119, RPC, pid=9) + BOOT, tmp_path)
+    assert ("awaiting_verification", "boot") == (lost.state, lost.end_reason)
+    assert ("resolved", "boot") == (firmware.state, firmware.end_reason)
+
+
+def test_missing_lines_make_counts_a_minimum(tmp_path: Path) -> None:
+    """What stands beside a gap in the log happened at least as often as it was printed; other people's gaps do not matter."""
+    line = "[    10.000000] nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up\n"
+    (driver,) = verdicts(line + "[    10.100000] nvidia-nvswitch3: 5 callbacks suppressed\n" + line, tmp_path)
+    (audit,) = verdicts(line + "[    10.100000] kauditd_printk_skb: 6 callbacks suppressed\n" + line, tmp_path)
+    assert driver.members[0].count_is_minimum
+    assert not audit.members[0].count_is_minimum
+
+
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 def test_the_verdict_is_what_the_vendors_guidance_asks_for(situation: Situation, tmp_path: Path) -> None:
     """Class, origin, severity, recovery, time and investigation follow the published guidance."""

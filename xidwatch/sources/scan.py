@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from xidwatch.core.parse import NOTHING, Further
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
@@ -12,19 +15,27 @@ LINE_BYTES = 1 << 16
 SMALL_BYTES = 1 << 18
 """An input below this is yielded whole."""
 FIRST_LINES = 20
+LAST_LINES = 20
 BEFORE = 2
 _HALF_LINE = LINE_BYTES // 2
 _GROUP = 48
+_WORDS_BYTES = 1 << 16
+_BLOCKS_AHEAD = 4
 
 Hits = Callable[[bytes], list[int]]
 NumberedLine = tuple[int, bytes]
+Ask = Callable[[], Further]
+"""Asked when a line has been dealt with: which of the lines behind it are wanted."""
 
 
-def scan_lines(chunks: Iterable[bytes], literals: Sequence[str], after: int) -> Iterator[NumberedLine]:
+def scan_lines(
+    chunks: Iterable[bytes], literals: Sequence[str], after: int | Ask, *, sampled: bool = False
+) -> Iterator[NumberedLine]:
     """(number from 1, line without its newline) of every line worth reading, in order, each once.
 
-    Worth reading: a line with a literal (case matters), the two before it, the `after` lines behind it, and the first
-    twenty lines and the last line of the input. An input below SMALL_BYTES is yielded whole, without loading the scanner.
+    Worth reading: a line with a literal (case matters), the two before it, and the first and the last twenty lines of the
+    input. Behind those, as many lines as `after` says: a number counts from the latest line with a literal.
+    `sampled` adds a line of each chunk. An input below SMALL_BYTES is yielded whole, without loading the scanner.
     """
     feed = iter(chunks)
     head: list[bytes] = []
@@ -35,32 +46,64 @@ def scan_lines(chunks: Iterable[bytes], literals: Sequence[str], after: int) -> 
         if size >= SMALL_BYTES:
             break
     else:
-        yield from _Lines().all(b"".join(head))
+        yield from every_line(head)
         return
-    scanner = _Scanner(find_hits(literals), after)
+    scanner = _Scanner(find_hits(literals), after, sampled)
     yield from scanner.read(head, feed)
 
 
-def find_hits(literals: Sequence[str]) -> Hits:
-    """A function that gives where in a block of bytes the literals stand, ascending, by the fastest library at hand.
+def every_line(chunks: Iterable[bytes]) -> Iterator[NumberedLine]:
+    """All lines and pieces of lines."""
+    lines = _Lines()
+    for block in _whole_lines(_blocks(chunks)):
+        yield from lines.all(block.bytes, block.start, block.stop)
 
-    A literal that contains another is left to that one. Beyond 64 patterns aho-corasick drops its vectorised search and
-    becomes five times slower, so they are looked for in groups, sorted since patterns that begin alike cost less together.
+
+# --- the search ---
+
+
+def find_hits(literals: Sequence[str]) -> Hits:
+    """A function that gives where lines of a block of bytes hold a literal, ascending, by the fastest library at hand.
+
+    The places lie in those lines, at a literal or elsewhere.
+    A short piece that is rare in logs stands for the literals that hold it, and its line is then looked at closely.
+    Beyond 64 patterns aho-corasick drops its vectorised search and becomes five times slower, so they are looked for in
+    groups, sorted since patterns that begin alike cost less together.
     """
-    patterns = sorted(text.encode() for text in _needed(literals))
+    needed = _needed(literals)
     try:
         from ahocorasick_rs import BytesAhoCorasick, MatchKind
     except ImportError:
         return find_hits_slowly(literals)
-    groups = [patterns[at : at + _GROUP] for at in range(0, len(patterns), _GROUP)]
-    automata = [BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst) for group in groups]
+
+    def searches(patterns: Sequence[bytes]) -> list[BytesAhoCorasick]:
+        groups = [patterns[at : at + _GROUP] for at in range(0, len(patterns), _GROUP)]
+        return [BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst) for group in groups]
+
+    wanted = sorted(text.encode() for text in needed)
+    pieces = sorted({_piece(text) for text in wanted})
+    sure = set(wanted).intersection(pieces)
+    closely = searches(wanted)
+    groups = [pieces[at : at + _GROUP] for at in range(0, len(pieces), _GROUP)]
+    quickly = [([piece in sure for piece in group], search) for group, search in zip(groups, searches(pieces), strict=True)]
 
     def hits(block: bytes) -> list[int]:
-        found = [start for automaton in automata for _, start, _ in automaton.find_matches_as_indexes(block)]
-        found.sort()
+        found: list[int] = []
+        for is_sure, search in quickly:
+            for piece, start, _ in search.find_matches_as_indexes(block):
+                if is_sure[piece] or _line_has(closely, block, start):
+                    found.append(start)
+        if len(quickly) > 1:
+            found.sort()
         return found
 
     return hits
+
+
+def _line_has(searches: Sequence[object], block: bytes, at: int) -> bool:
+    end = block.find(b"\n", at)
+    line = block[block.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(block)]
+    return any(search.find_matches_as_indexes(line) for search in searches)  # type: ignore[attr-defined]
 
 
 def find_hits_slowly(literals: Sequence[str]) -> Hits:
@@ -78,6 +121,27 @@ def _needed(literals: Sequence[str]) -> list[str]:
     return [one for one in distinct if not any(other != one and other in one for other in distinct)]
 
 
+_PIECES: tuple[bytes, ...] = ()
+"""Measured: pieces of four to nine bytes that hardly any line holds by chance, and whose first bytes the vectorised search
+tells apart well. A literal without one stands for itself."""
+
+
+def _piece(literal: bytes) -> bytes:
+    return next((piece for piece in _PIECES if piece in literal), literal)
+
+
+# --- lines ---
+
+
+class _Block(NamedTuple):
+    """Whole lines: those of `bytes` from `start` to `stop`; `hits` may lie outside."""
+
+    bytes: bytes
+    start: int
+    stop: int
+    hits: list[int]
+
+
 class _Lines:
     """Cuts blocks into numbered lines and pieces of lines; a block that ends inside a line ends with a whole piece."""
 
@@ -85,13 +149,13 @@ class _Lines:
         self.number = 1
         self.inside = False
 
-    def all(self, block: bytes) -> Iterator[NumberedLine]:
+    def all(self, block: bytes, at: int, stop: int) -> Iterator[NumberedLine]:
         """Every line and piece of a block."""
-        at = 0
-        while at < len(block):
-            end = block.find(b"\n", at, at + LINE_BYTES + 1)
+        while at < stop:
+            end = block.find(b"\n", at, min(stop, at + LINE_BYTES + 1))
             if end < 0:
-                yield self.number, block[at : at + LINE_BYTES]
+                piece = block[at : min(stop, at + LINE_BYTES)]
+                yield self.number, piece
                 self.inside = True
                 at += LINE_BYTES
                 continue
@@ -105,107 +169,142 @@ class _Lines:
 class _Scanner:
     """The state of one scan."""
 
-    def __init__(self, hits: Hits, after: int) -> None:
+    def __init__(self, hits: Hits, after: int | Ask, sampled: bool) -> None:
         self._hits = hits
-        self._after = after
+        self._ask = after if callable(after) else None
+        self._after = 0 if callable(after) else after
+        self._sampled = sampled
         self._left = FIRST_LINES
+        self._among = 0
+        self._words: tuple[str, ...] = ()
+        self._word_hits: dict[tuple[str, ...], Hits] = {}
+        self._found: deque[int] = deque()
+        self._searched: tuple[int, int, tuple[str, ...]] = (0, 0, ())
         self._lines = _Lines()
-        self._before: deque[NumberedLine] = deque(maxlen=BEFORE)
-        self._last: NumberedLine | None = None
+        self._passed: deque[NumberedLine] = deque(maxlen=LAST_LINES)
 
     def read(self, head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[NumberedLine]:
         """The lines worth reading of `head` and then `feed`."""
-        rest = b""
-        for block in _blocks(head, feed):
-            end = block.rfind(b"\n") + 1
-            whole = b"".join((rest, memoryview(block)[:end])) if end else b""
-            rest = block[end:] if end else rest + block
-            if whole:
-                yield from self._block(whole)
-            if len(rest) > LINE_BYTES:
-                pieces = len(rest) // LINE_BYTES * LINE_BYTES
-                yield from self._pieces(rest[:pieces])
-                rest = rest[pieces:]
-        if rest:
-            yield from self._pieces(rest)
-        if self._last is not None:
-            yield self._last
+        for block in _ahead(self._with_hits(_whole_lines(_blocks(head, feed)))):
+            if self._lines.inside or _has_long_line(block):
+                yield from self._pieces(block)
+            else:
+                yield from self._block(block)
+        yield from self._passed
 
-    def _block(self, block: bytes) -> Iterator[NumberedLine]:
-        """Whole lines. Lines that nobody asked for are counted, not cut."""
-        if self._lines.inside or _has_long_line(block):
-            yield from self._pieces(block)
-            return
-        hits = self._hits(block)
-        at = upcoming = 0
-        while True:
-            if self._left:
-                end = block.find(b"\n", at)
-                if end < 0:
-                    return
-                found = False
-                while upcoming < len(hits) and hits[upcoming] < end:
-                    upcoming += 1
-                    found = True
-                self._left = max(self._left - 1, self._after if found else 0)
-                self._last = None
-                yield self._lines.number, block[at:end]
-                self._lines.number += 1
-                at = end + 1
-                continue
-            if upcoming == len(hits):
+    def _with_hits(self, blocks: Iterator[_Block]) -> Iterator[_Block]:
+        for block in blocks:
+            yield block._replace(hits=self._hits(block.bytes))
+
+    def _block(self, block: _Block) -> Iterator[NumberedLine]:
+        """Lines that nobody asked for are counted, not cut."""
+        text, at, stop, hits = block
+        upcoming, count, lines = 0, len(hits), self._lines
+        self._searched = (0, 0, ())
+        while at < stop:
+            while upcoming < count and hits[upcoming] < at:
+                upcoming += 1
+            start = hits[upcoming] if upcoming < count else stop
+            if not self._left and start > at:
+                start = min(stop, text.rfind(b"\n", at, start) + 1 or at)
+                if self._among and (word := self._next_word(text, at, start)) is not None:
+                    self._skip(text, at, word)
+                    at = word
+                elif start < stop:
+                    yield from self._pass(text, at, start)
+                    at = start
+                else:
+                    break
+            end = text.find(b"\n", at)
+            if end < 0:
+                end = stop
+            found = upcoming < count and hits[upcoming] < end
+            self._left = max(self._left - 1, self._after if found else 0)
+            self._passed.clear()
+            yield lines.number, text[at:end]
+            if self._ask is not None:
+                self._heed(self._ask())
+            lines.number += 1
+            at = end + 1
+        self._end_block(text, at, stop)
+
+    def _heed(self, further: Further) -> None:
+        self._left = max(self._left, further.whole)
+        self._among, self._words = further.among, further.words
+
+    def _next_word(self, text: bytes, at: int, stop: int) -> int | None:
+        """The next line before `stop`, among those that are wanted for their words, that has one."""
+        end = at
+        for _ in range(self._among):
+            end = text.find(b"\n", end, stop) + 1
+            if not end:
+                end = stop
                 break
-            start = block.rfind(b"\n", 0, hits[upcoming]) + 1
-            yield from self._pass(block, at, start)
-            at = start
-            self._left = 1
-        for _ in self._pass(block, at, len(block), keep=True):
-            pass
+        start, searched, words = self._searched
+        if words is not self._words or not start <= at or searched < end:
+            searched = max(end, min(len(text), at + _WORDS_BYTES))
+            self._found = deque(at + hit for hit in self._hits_of(self._words)(text[at:searched]))
+            self._searched = (at, searched, self._words)
+        while self._found and self._found[0] < at:
+            self._found.popleft()
+        if not self._found or self._found[0] >= end:
+            return None
+        return text.rfind(b"\n", at, self._found[0]) + 1 or at
 
-    def _pass(self, block: bytes, at: int, stop: int, *, keep: bool = False) -> Iterator[NumberedLine]:
-        """Count the lines from `at` to `stop`; yield the last two of them, or keep them for a hit in the next block."""
-        start, found = stop, 0
-        while found < BEFORE and start > at:
-            start = block.rfind(b"\n", at, start - 1) + 1 or at
-            start, found = max(start, at), found + 1
-        self._lines.number += block.count(b"\n", at, start)
-        near: list[NumberedLine] = []
+    def _hits_of(self, words: tuple[str, ...]) -> Hits:
+        if words not in self._word_hits:
+            self._word_hits[words] = find_hits(words)
+        return self._word_hits[words]
+
+    def _skip(self, text: bytes, at: int, stop: int) -> None:
+        self._lines.number += text.count(b"\n", at, stop)
+
+    def _pass(self, text: bytes, at: int, stop: int) -> Iterator[NumberedLine]:
+        """Count the lines from `at` to `stop`; yield the last two of them, or of those before them."""
+        self._keep(text, at, stop, BEFORE)
+        near = list(self._passed)[-BEFORE:]
+        self._passed.clear()
+        yield from near
+
+    def _keep(self, text: bytes, at: int, stop: int, most: int) -> None:
+        """Count the lines from `at` to `stop`, and keep the last of them."""
+        start = stop
+        for _ in range(most):
+            if start <= at:
+                break
+            start = text.rfind(b"\n", at, start - 1) + 1 or at
+        self._skip(text, at, start)
         while start < stop:
-            end = block.find(b"\n", start)
-            near.append((self._lines.number, block[start:end]))
+            end = text.find(b"\n", start, stop)
+            end = stop if end < 0 else end
+            self._passed.append((self._lines.number, text[start:end]))
             self._lines.number += 1
             start = end + 1
-        self._before.extend(near)
-        if keep:
-            self._last = near[-1] if near else self._last
-            return
-        yield from self._before
-        self._before.clear()
 
-    def _pieces(self, block: bytes) -> Iterator[NumberedLine]:
+    def _end_block(self, text: bytes, at: int, stop: int) -> None:
+        if at < stop:
+            if self._among:
+                self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
+            self._keep(text, at, stop, LAST_LINES)
+            self._left = max(self._left, 1) if self._sampled else self._left
+
+    def _pieces(self, block: _Block) -> Iterator[NumberedLine]:
         """Line by line, for blocks with very long lines."""
-        for number, piece in self._lines.all(block):
-            if self._hits(piece):
-                yield from self._before
-                self._before.clear()
+        for number, piece in self._lines.all(block.bytes, block.start, block.stop):
+            hit = bool(self._hits(piece))
+            if hit:
+                near = list(self._passed)[-BEFORE:]
+                self._passed.clear()
+                yield from near
                 self._left = max(self._left, self._after + 1)
-            if self._left:
-                self._left -= 1
-                self._last = None
+            elif self._among:
+                self._among -= 1
+                hit = bool(self._hits_of(self._words)(piece))
+            if self._left or hit:
+                self._left = max(0, self._left - 1)
+                self._passed.clear()
                 yield number, piece
+                if self._ask is not None:
+                    self._heed(self._ask())
             else:
-                self._before.append((number, piece))
-                self._last = (number, piece)
-
-
-def _blocks(head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[bytes]:
-    """The chunks, none longer than CHUNK_BYTES."""
-    for source in (head, feed):
-        for chunk in source:
-            for at in range(0, len(chunk), CHUNK_BYTES):
-                yield chunk if len(chunk) <= CHUNK_BYTES else chunk[at : at + CHUNK_BYTES]
-
-
-def _has_long_line(block: bytes) -> bool:
-    """Whether a line might be longer than LINE_BYTES: some half of one has no newline."""
-    return any(block.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(0, len(block) - _HALF_LINE, _HALF_LINE))
+                self._passed.append((number, piece))
