@@ -23,6 +23,7 @@ import pytest
 
 from xidwatch.sinks.families import FAMILIES
 
+ROOT = Path(__file__).resolve().parent.parent
 DEADLINE_S = 60.0
 """How long anything here may take on a busy machine before a test gives up."""
 ADDED_BY_PROMETHEUS = frozenset({"instance", "job"})

@@ -23,8 +23,7 @@ from scripts.render_alerts import (
     texts,
     yaml_text,
 )
-from tests.monitoring import needs, unknown_words
-from tests.postmortems import ROOT
+from tests.monitoring import ROOT, needs, unknown_words
 
 PROMETHEUS = ROOT / "prometheus"
 RUNBOOKS = ROOT / "docs" / "runbooks"

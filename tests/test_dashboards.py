@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.monitoring import ask, exporting, needs, running_prometheus, unknown_words
-from tests.postmortems import ROOT
+from tests.monitoring import ROOT, ask, exporting, needs, running_prometheus, unknown_words
 from xidwatch.sinks.families import FAMILIES
 
 FOLDER = ROOT / "grafana" / "dashboards"

@@ -206,7 +206,8 @@ def test_without_a_program_it_says_what_to_write(tmp_path: Path) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
     config = tmp_path / "config.toml"
-    for text, said in (("", r"\[hook\]"), ('[hook]\ncommand = ["/no/such"]\n', "/no/such")):
+    wrong_user = '[hook]\ncommand = ["/bin/true"]\nuser = "nobody-here"\n'
+    for text, said in (("", r"\[hook\]"), ('[hook]\ncommand = ["/no/such"]\n', "/no/such"), (wrong_user, "nobody-here")):
         config.write_text(text, encoding="utf-8")
         with pytest.raises(XidwatchError, match=said):
             run(parser.parse_args(["--config", str(config), "--state-dir", str(tmp_path)]))

@@ -64,6 +64,10 @@ def run(options: argparse.Namespace) -> int:
     program = config.hook.command[0]
     if not os.access(program, os.X_OK) or os.path.isdir(program):
         raise XidwatchError(f"hook.command: {program} is no program that this user can run")
+    if config.hook.user is not None and config.hook.user != (own := _own_user()):
+        raise XidwatchError(
+            f"hook.user is {config.hook.user}, and this runs as {own}: systemctl edit xidwatch-hook, with User= there"
+        )
     runner = HookRunner(config.hook, config.run_dir / "follow.sock", config.state_dir)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _signal, _frame: runner.stop())
@@ -271,6 +275,15 @@ class HookRunner:
             return
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             _say(f"{file} cannot be used, so active incidents are told once more: {error}")
+
+
+def _own_user() -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return str(os.geteuid())
 
 
 def _start(command: tuple[str, ...], message: bytes) -> subprocess.Popen[bytes]:

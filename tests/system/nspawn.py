@@ -36,6 +36,8 @@ PACKAGES = (
     "python3-systemd",
     "ca-certificates",
 )
+_CAPABILITIES = ("CAP_SYSLOG", "CAP_SYS_PTRACE", "CAP_SYS_RESOURCE", "CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN")
+"""What the units need of the machine; the last three for IPAddressDeny=, which is a BPF program."""
 _PYTHON = "3.11"
 """What the suite has."""
 _BOOT_S = 60.0
@@ -146,7 +148,8 @@ def booted(folder: Path, read_only: Sequence[tuple[Path, str]] = ()) -> Iterator
     binds = [f"--bind-ro={host}:{inside}" for host, inside in read_only]
     command = [
         "systemd-nspawn", f"--directory={root}", "--volatile=overlay", f"--machine=xidwatch-{os.getpid()}", "--register=no",
-        "--keep-unit", "--bind=/dev/kmsg", "--capability=CAP_SYSLOG,CAP_SYS_PTRACE,CAP_SYS_RESOURCE", *binds, "--boot", "--console=pipe",
+        "--keep-unit", "--bind=/dev/kmsg", f"--capability={','.join(_CAPABILITIES)}", "--system-call-filter=bpf", *binds,
+        "--boot", "--console=pipe",
     ]  # fmt: skip
     with open(console, "wb") as out:
         nspawn = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -292,6 +293,43 @@ def test_restart_of_the_daemon_tells_the_hook_nothing_twice(node: Node) -> None:
     write_line(after.xid(95, 7, UNCONTAINED))
     node.wait_until_told(after.label, "opened")
     assert ["opened"] == node.told(gpu.label)
+
+
+def test_another_machine_scrapes_it_only_after_two_steps(node: Node) -> None:
+    """With another address in config.toml alone nobody outside is answered; with the drop-in `remote-scrape` too, he is."""
+    own_address = _address_of_this_machine()
+    skip_unless_possible(None if own_address else "needs an address besides the loopback")
+    if _reaches(node, node.port):
+        pytest.skip("this machine's kernel or container has no BPF filter for addresses (IPAddressDeny=)")
+    config = node.machine.file("/etc/xidwatch/config.toml").read_text(encoding="utf-8")
+    node.machine.write("/etc/xidwatch/config.toml", config.replace("127.0.0.1:", ":"))
+    node.machine.run("systemctl", "restart", "xidwatch")
+    node.wait_until_it_watches()
+    with pytest.raises(OSError, match="timed out"), socket.create_connection((own_address, node.port), timeout=0.5):
+        pass
+    node.xidwatch("install-service", "--drop-in", "remote-scrape")
+    node.machine.run("systemctl", "daemon-reload")
+    node.machine.run("systemctl", "restart", "xidwatch")
+    node.wait_until_it_watches()
+    with socket.create_connection((own_address, node.port), timeout=5):
+        pass
+
+
+def _address_of_this_machine() -> str:
+    """The address that it would use towards others; "" without one. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
+        probe.connect(("192.0.2.1", 9))
+        found = str(probe.getsockname()[0])
+        return "" if found.startswith("127.") else found
+    return ""
+
+
+def _reaches(node: Node, port: int) -> bool:
+    """Whether a unit that may talk to nobody reaches a port of the loopback."""
+    script = f"import socket; socket.create_connection(('127.0.0.1', {port}), timeout=1); print('reached')"
+    return "reached" in node.machine.ask(
+        "systemd-run", "--quiet", "--wait", "--pipe", "-p", "IPAddressDeny=any", "python3", "-c", script
+    )
 
 
 def test_stop_ends_within_its_time_and_uninstall_leaves_nothing_running(node: Node) -> None:

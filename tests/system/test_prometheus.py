@@ -12,8 +12,17 @@ from typing import Any
 
 import pytest
 
-from tests.monitoring import DEADLINE_S, Exporter, ask, exporting, needs, receiving, running_alertmanager, running_prometheus
-from tests.postmortems import ROOT
+from tests.monitoring import (
+    DEADLINE_S,
+    ROOT,
+    Exporter,
+    ask,
+    exporting,
+    needs,
+    receiving,
+    running_alertmanager,
+    running_prometheus,
+)
 
 pytestmark = [pytest.mark.system, needs("prometheus"), needs("prometheus-alertmanager")]
 

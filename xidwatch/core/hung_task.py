@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from xidwatch.core.event import Attribution, Event, HungTaskDetail
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
-from xidwatch.core.stack import added, gpu_frame, is_gpu_module, is_gpu_thread, may_be_kernel, parse_frame, read_frames
+from xidwatch.core.stack import FRAME_WORDS, added, gpu_frame, is_gpu_module, is_gpu_thread, may_be_kernel, parse_frame, read_frames
 
 LITERALS: tuple[str, ...] = (
     "blocked for more than",
@@ -21,6 +21,11 @@ LITERALS: tuple[str, ...] = (
     "blocked on a",
     "hung task reports are suppressed",
 )
+FURTHER: tuple[str, ...] = (
+    "likely ", "state:", "Tainted:", "Not tainted", "Workqueue: ", "</TASK>", "RIP: 00", "NMI backtrace for cpu", "CPU: ",
+    "Showing all locks held", "INFO: lockdep is", "Call Trace:", "Call trace:", *FRAME_WORDS,
+    *(f"{gap}{state}{behind}" for gap in " \t" for state in "DRS" for behind in " \t0123456789abcdef"),
+)  # fmt: skip
 _LONGEST_BLOCK = 250
 _BLOCK_GAP_S = 20.0
 """A serial console prints a long stack in a few seconds; what comes later is another report's."""

@@ -16,6 +16,10 @@ OOPS_LITERALS: tuple[str, ...] = (
     "BUG: unable to handle", "BUG: kernel NULL pointer", "Unable to handle kernel", "kernel BUG at", "Oops: ",
     "general protection fault",
 )  # fmt: skip
+OOPS_FURTHER: tuple[str, ...] = (
+    "CPU: ", "+0x", "#PF: ", "PGD ", "Oops: ", "Internal error: ", "invalid opcode: ", "Hardware name: ", "RIP: 0010",
+    "Call Trace:", "Call trace:", "Mem abort", "pstate: ", "pc : ",
+)  # fmt: skip
 
 # With `ip:` behind it a general protection fault is a program's, not the kernel's.
 _OOPS = lazy(

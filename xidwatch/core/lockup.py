@@ -11,7 +11,7 @@ from dataclasses import replace
 from xidwatch.core.event import Event, Kind, LockupDetail
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
-from xidwatch.core.stack import added, gpu_frame, is_gpu_thread, may_be_kernel, parse_frame, read_frames, read_instruction
+from xidwatch.core.stack import FRAME_WORDS, added, gpu_frame, is_gpu_thread, may_be_kernel, parse_frame, read_frames, read_instruction
 
 LITERALS: tuple[str, ...] = (
     "BUG: soft lockup",
@@ -22,6 +22,10 @@ LITERALS: tuple[str, ...] = (
     "detected expedited stalls",
     "INFO: RCU detected CPU",
 )
+FURTHER: tuple[str, ...] = (
+    ": (", "(t=", "(detected by ", "Tasks blocked on level", "kthread timer wakeup", "kthread starved for", "kthread stack dump",
+    "CPU: ", "NMI backtrace for cpu", "RIP: 0010:", "pc : ", "NIP [", "expedited stall", *FRAME_WORDS,
+)  # fmt: skip
 _LONGEST_BLOCK = 200
 _BLOCK_GAP_S = 20.0
 

@@ -17,6 +17,9 @@ from xidwatch.core.stack import may_be_kernel
 MACHINE_CHECK_LITERALS: tuple[str, ...] = (
     "[Hardware Error]", "Machine Check", "Machine check events logged", "EDAC ", "This is not a software error",
 )  # fmt: skip
+MACHINE_CHECK_FURTHER: tuple[str, ...] = (
+    "Bank ", "BANK ", "MCE ", "MISC ", "ADDR ", "TIME ", "MCG ", "MCi ", "STATUS ", "due to hardware memory",
+)  # fmt: skip
 
 _STATUS = r"(?P<status>[0-9a-f]{8,16})"
 _CPU_CHECK = lazy(

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from xidwatch.core.event import Event, NvrmDetail
 from xidwatch.core.gsp_dump import in_crash_dump, in_rpc_dump, rate_limited
-from xidwatch.core.kernel_oops import OOPS_LITERALS, OOPS_OPEN_FOR, extend_oops, start_oops
+from xidwatch.core.kernel_oops import OOPS_FURTHER, OOPS_LITERALS, OOPS_OPEN_FOR, extend_oops, start_oops
 from xidwatch.core.nvrmtext import LINE_LITERALS, DriverLine, continues_text, join_text, read_driver_line, read_versions
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
 
 LITERALS: tuple[str, ...] = LINE_LITERALS + OOPS_LITERALS
+FURTHER: tuple[str, ...] = ("Rate limiting GSP RPC", *OOPS_FURTHER)
 
 _PARTNER = lazy(r"rm_init_adapter(?:\(\d+\))? failed|module->open\(\) failed")
 _SERIAL = lazy(r"GPU serial number is (\w+)")

@@ -11,6 +11,7 @@ from xidwatch.core.record import Record, gap_s
 from xidwatch.core.stack import may_be_kernel
 
 LITERALS: tuple[str, ...] = ("oom-kill:", "ut of memory", "ut of Memory", "Killed process", "deadlocked on memory")
+FURTHER: tuple[str, ...] = ("oom_reaper: ", "ill process ", "illed process ", "CPU: ")
 _LONGEST_BLOCK = 40
 _SAME_KILL_S = 5.0
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import ModuleType
+from typing import NamedTuple
 
 from xidwatch.core import context, hung_task, lockup, nvrm, oom, pcie, sxid, userspace, xid
 from xidwatch.core.event import Context, Event, MalformedLine
@@ -19,10 +21,31 @@ start(record)       the events that begin on this record; raises MalformedLine f
 extend(event, record)
                     the same event (same uid) made richer by a later record, or None: not mine
 open_for(event)     how many further records may extend it
+FURTHER             strings of which a record must contain one to extend an event, where it has none of LITERALS and is not
+                    among the six behind the event or its latest record, in which wrapped text may go on
 """
 LITERALS: tuple[str, ...] = tuple(dict.fromkeys(text for family in (*FAMILIES, context) for text in family.LITERALS))
 """Everything that makes a line worth reading, in one list: the scanner looks for these."""
 _MOST_OPEN = 16
+_NEAR = 6
+_ESCAPED = ('{"', '{ "', "\x1b", "^[[", "#0")
+"""Behind these a line may hide a word in another spelling."""
+
+
+class Further(NamedTuple):
+    """Which of the lines to come may matter, beside those with one of LITERALS.
+
+    Attributes:
+        whole: So many of the next, whatever they say.
+        among: So many of the next, if they hold one of `words`.
+    """
+
+    whole: int = 0
+    among: int = 0
+    words: tuple[str, ...] = ()
+
+
+NOTHING = Further()
 
 
 @dataclass(slots=True)
@@ -30,6 +53,7 @@ class _Open:
     event: Event
     family: ModuleType
     left: int
+    near: int = _NEAR
 
 
 @dataclass(slots=True)
@@ -44,9 +68,13 @@ class Parser:
     malformed: list[Record] = field(default_factory=list)
     malformed_total: int = 0
     _open: deque[_Open] = field(default_factory=lambda: deque(maxlen=_MOST_OPEN))
+    _seq: int = 0
 
     def feed(self, record: Record) -> Iterator[Event | Context]:
         """Events that begin on this record, events that it extends (same uid as before), and context."""
+        passed, self._seq = record.seq - self._seq - 1, record.seq
+        if self._open and passed > 0:
+            self._pass(passed)
         if self._open and (extended := self._extend(record)) is not None:
             if not extended.provisional:
                 yield extended
@@ -70,15 +98,33 @@ class Parser:
         """Events that a later record may still extend."""
         return {item.event.uid for item in self._open if item.left > 0}
 
+    def further(self) -> Further:
+        """What the open events wish to see. Skipped lines show in `Record.seq`."""
+        if not self._open:
+            return NOTHING
+        whole = among = 0
+        for item in self._open:
+            whole, among = max(whole, min(item.near, item.left)), max(among, item.left)
+        return Further(whole, among, _words(frozenset(item.family for item in self._open)))
+
+    def _pass(self, records: int) -> None:
+        """So many records were lost or left out."""
+        for item in self._open:
+            item.left -= records
+            item.near -= records
+        self._open = deque((item for item in self._open if item.left > 0), maxlen=_MOST_OPEN)
+
     def _extend(self, record: Record) -> Event | None:
         found: Event | None = None
         spent = False
         for item in self._open:
             item.left -= 1
+            item.near -= 1
             spent = spent or item.left <= 0
             richer: Event | None = item.family.extend(item.event, record) if found is None else None
             if richer is not None:
                 found = item.event = richer
+                item.near = _NEAR
         if spent:
             self._open = deque((item for item in self._open if item.left > 0), maxlen=_MOST_OPEN)
         return found
@@ -91,6 +137,12 @@ def _start(record: Record) -> tuple[ModuleType | None, tuple[Event, ...]]:
         if _hit(family, text) and (started := family.start(record)):
             return family, started
     return None, ()
+
+
+@lru_cache(maxsize=64)
+def _words(families: frozenset[ModuleType]) -> tuple[str, ...]:
+    """The same tuple for the same families, so that what is made of it can be kept."""
+    return tuple(dict.fromkeys((*_ESCAPED, *(word for family in families for word in family.FURTHER))))
 
 
 def _hit(family: ModuleType, text: str) -> bool:

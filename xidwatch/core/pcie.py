@@ -8,15 +8,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from string import ascii_uppercase
 
 from xidwatch.core.event import AerDetail, Event, Kind, MceDetail
-from xidwatch.core.machine_check import MACHINE_CHECK_LITERALS, apei_text, extend_machine_check, start_machine_check
+from xidwatch.core.machine_check import MACHINE_CHECK_FURTHER, MACHINE_CHECK_LITERALS, apei_text, extend_machine_check, start_machine_check
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.stack import may_be_kernel
 
 LITERALS: tuple[str, ...] = ("PCIe Bus Error", "AER: ", "aer_status:", *MACHINE_CHECK_LITERALS)
+FURTHER: tuple[str, ...] = (
+    "error status/mask=", "TLP Header:", "Error of this Agent", "aer_uncor_severity", "aer_layer=", *MACHINE_CHECK_FURTHER,
+    *(f"]{gap}{letter}" for gap in ("", " ") for letter in ascii_uppercase),
+)  # fmt: skip
 _LONGEST_BLOCK = 40
 _BLOCK_GAP_S = 1.0
 

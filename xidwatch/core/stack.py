@@ -11,6 +11,8 @@ from xidwatch.core.record import Record
 
 MOST_FRAMES = 96
 """Frames kept of one stack; a recursion may print hundreds."""
+FRAME_WORDS: tuple[str, ...] = ("+0x", "[inline]")
+"""Every line of a stack holds one of these."""
 
 _NAME = r"[A-Za-z_.$][\w.$]*"
 _FRAME = lazy(

@@ -15,6 +15,7 @@ from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record, gap_s
 
 LITERALS: tuple[str, ...] = ("SXid (",)
+FURTHER: tuple[str, ...] = ()
 
 _SXID = lazy(
     r"(?:nvidia-nvswitch(?P<switch>\d+):? *)?(?<![A-Za-z])SXid \((?P<addr>[^()\n]*)\): *(?P<code>\d+)(?![\w.])(?:, ?|\s|$)"

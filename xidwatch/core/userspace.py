@@ -29,6 +29,7 @@ LITERALS: tuple[str, ...] = (
     "], thread: [",
     "ProcessGroupNCCL.cpp",
 )
+FURTHER: tuple[str, ...] = ()
 _WRAPPED_MEMORY = 6
 _WRAPPED_CALL = 400
 """Records between a watchdog line and the exception that repeats it: other ranks and their stacks come between."""

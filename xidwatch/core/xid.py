@@ -19,6 +19,7 @@ from xidwatch.core.record import Record, gap_s
 from xidwatch.core.xidtext import read_message
 
 LITERALS: tuple[str, ...] = ("Xid (", "XidCriticalError")
+FURTHER: tuple[str, ...] = ("Rate limiting GSP RPC",)
 
 _XID = lazy(
     r"(?<![A-Za-z])Xid \((?P<addr>[^()\n]*?)(?: GPU-I:(?P<gi>\d+))?(?: GPU-CI:(?P<ci>\d+))?\): *(?P<code>\d+)(?![\w.])"

@@ -25,6 +25,8 @@ from xidwatch.nvml.protocol import Answer, Ask, Asking, Done, Told, ToldDriver, 
 
 MODULE = "/sys/module/nvidia"
 _LOOK_AGAIN_S = 5.0
+_ENDING_S = 0.05
+"""Between the end of a child's output and its own."""
 _NEVER_S = -float("inf")
 
 
@@ -161,6 +163,8 @@ class NvmlClient:
     def due_s(self) -> float | None:
         """Seconds until `tick` has something to do; None when only an event or the child can change anything."""
         now_s = self._clocks.steady_s()
+        if self._child is not None and self._child.silent:
+            return _ENDING_S
         if self._late is not None:
             return _LOOK_AGAIN_S if self._late.noticed else max(0.0, self._late.from_s - now_s)
         if self._left:
@@ -175,8 +179,14 @@ class NvmlClient:
             if not self._late.noticed and now_s >= self._late.from_s:
                 self._miss(self._late)
             return
+        if self._left and now_s - self._looked_s >= _LOOK_AGAIN_S:
+            self._look(now_s)
         next_s = self._next_s()
-        if next_s is not None and now_s >= next_s and not self._finds_left_overs(now_s):
+        if next_s is None or now_s < next_s:
+            return
+        if self._child is None and not self._left:
+            self._look(now_s)
+        if not self._left:
             self._begin(now_s)
 
     def read(self) -> None:
@@ -373,22 +383,16 @@ class NvmlClient:
         child.let_go()
         self._child = self._question = self._late = None
 
-    def _finds_left_overs(self, now_s: float) -> bool:
-        """Whether an earlier daemon's child still lives; looked for when one would have to be started."""
-        if self._child is not None:
-            return False
-        if now_s - self._looked_s < _LOOK_AGAIN_S:
-            return bool(self._left)
-        self._looked_s, before = now_s, self._left
-        self._left = left_overs()
+    def _look(self, now_s: float) -> None:
+        """See whether an earlier daemon's child still lives: no other may start beside it."""
+        before, self._left, self._looked_s = self._left, left_overs(), now_s
         if not self._left:
-            return False
+            return
         if not before:
             self._left_from_s = now_s
         pids = ", ".join(str(pid) for pid in self._left)
-        self._up, self._why = False, f"child {pids} of an earlier run is still blocked; none is started beside it"
-        self._unanswered(_Question(0, self._clocks.wall_us()), self._why)
-        return True
+        why = f"child {pids} of an earlier run is still blocked; none is started beside it"
+        self._unanswered(_Question(0, self._clocks.wall_us()), why)
 
     def _stuck_s(self, now_s: float) -> float:
         if self._left:

@@ -9,13 +9,13 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from xidwatch.core.incident import InputReport
 from xidwatch.core.journal import parse_export, parse_journal
 from xidwatch.core.logclock import LogClock
 from xidwatch.core.logtext import LogLine, parse_line
-from xidwatch.core.parse import LITERALS
+from xidwatch.core.parse import LITERALS, NOTHING, Further
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.sources.archive import Archive
@@ -23,7 +23,7 @@ from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
 from xidwatch.sources.folder import Family, find_logs, is_journal_file
 from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
 from xidwatch.sources.ringbuffer import RingBuffer
-from xidwatch.sources.scan import CHUNK_BYTES, NumberedLine, find_hits, scan_lines
+from xidwatch.sources.scan import CHUNK_BYTES, FIRST_LINES, NumberedLine, every_line, find_hits, scan_lines
 
 AFTER_LINES = 200
 _BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")
@@ -38,18 +38,35 @@ _BACKWARDS_US = 60_000_000
 Progress = Callable[[int, int | None], None]
 
 
+class Reader(Protocol):
+    """Who takes the records; asked when each has been dealt with."""
+
+    def further(self) -> Further:
+        """Which of the lines behind it are wanted."""
+
+
 class LogInputs:
     """The records of several inputs; iterate once.
 
     Attributes:
         reports: What was read of each input, complete once the iteration has ended.
+        reader: Who takes the records. Without one, a fixed number of lines behind each line of ours is given too.
     """
 
     def __init__(
-        self, paths: Sequence[str], *, tz: tzinfo, year: int | None, now_us: int, progress: Progress | None = None
+        self,
+        paths: Sequence[str],
+        *,
+        tz: tzinfo,
+        year: int | None,
+        now_us: int,
+        progress: Progress | None = None,
+        whole: bool = False,
     ) -> None:
-        """Args: see `ExplainOptions`; no path at all means this machine's ring buffer."""
+        """Args: see `ExplainOptions`; no path at all means this machine's ring buffer. `whole`: leave out no line."""
         self.reports: list[InputReport] = []
+        self.reader: Reader | None = None
+        self.whole = whole
         self._paths = tuple(paths)
         self._tz = tz
         self._year = year
@@ -101,7 +118,7 @@ class LogInputs:
             archive = Archive(path)
             try:
                 place = _Place(stream, seq, family.host, self._streams)
-                reading = _Reading(archive, clock, place, self._tick(archive), beside)
+                reading = _Reading(self, archive, clock, place, self._tick(archive), beside)
                 yield from reading.records()
             finally:
                 archive.close()
@@ -195,10 +212,17 @@ def _runs_back(earlier: Record, later: Record) -> bool:
 class _Reading:
     """One file being read."""
 
-    def __init__(
-        self, archive: Archive, clock: LogClock, place: _Place, tick: Callable[[], None], beside: Sequence[str] = ()
+    def __init__(  # noqa: PLR0913 - one maker
+        self,
+        inputs: LogInputs,
+        archive: Archive,
+        clock: LogClock,
+        place: _Place,
+        tick: Callable[[], None],
+        beside: Sequence[str] = (),
     ) -> None:
         """Args: `beside` are the further files of the same journal."""
+        self._inputs = inputs
         self.place = place
         self._beside = tuple(beside)
         self._archive = archive
@@ -209,6 +233,7 @@ class _Reading:
         self._bytes = 0
         self._later_file = place.seq > 0
         self._boot_ids: dict[str, None] = {}
+        self._boot_lines = 0
 
     def report(self) -> InputReport:
         """What was read."""
@@ -230,8 +255,9 @@ class _Reading:
             seen = probe(start[:HEAD_BYTES], _packed_tail(self._archive.path))
         for record in self._by_kind(seen, itertools.chain(head, chunks)):
             self._tally.add(record)
-            if record.boot_id is not None:
-                self._boot_ids.setdefault(record.boot_id)
+            if record.boot_id is not None and record.boot_id not in self._boot_ids:
+                self._boot_ids[record.boot_id] = None
+                self._boot_lines = FIRST_LINES
             yield record
 
     def _by_kind(self, seen: Probe, chunks: Iterator[bytes]) -> Iterator[Record]:
@@ -249,24 +275,41 @@ class _Reading:
             case "utf-16":
                 plain = _from_utf16(chunks)
                 opening = next(plain, b"")
-                self._form = f"{probe(opening[:HEAD_BYTES], b'').form}, UTF-16"
-                yield from self._text(itertools.chain([opening], plain))
+                seen = probe(opening[:HEAD_BYTES], b"")
+                self._form = f"{seen.form}, UTF-16"
+                yield from self._text(seen, itertools.chain([opening], plain))
             case "bug report":
                 self._form = "nvidia-bug-report.log"
-                yield from self._bug_report(chunks)
+                yield from self._bug_report(seen, chunks)
             case _ if seen.reversed:
                 yield from self._reversed(seen, chunks)
             case _:
                 self._settle(seen)
-                yield from self._text(chunks)
+                yield from self._text(seen, chunks)
 
     # --- text ---
 
-    def _text(self, chunks: Iterable[bytes]) -> Iterator[Record]:
+    def _text(self, seen: Probe, chunks: Iterable[bytes]) -> Iterator[Record]:
         number = 0
-        for number, line in self._parsed(scan_lines(chunks, _WANTED, AFTER_LINES)):
+        lines = every_line(chunks) if _needs_every_line(seen) else self._scanned(seen, chunks, _WANTED)
+        for number, line in self._parsed(lines):
             yield self._record(line, number, number)
         self._end(number)
+
+    def _scanned(self, seen: Probe, chunks: Iterable[bytes], words: Sequence[str]) -> Iterator[NumberedLine]:
+        """The lines worth reading. Dates without a year are sampled: who sees too few of them misses a new year."""
+        if self._inputs.whole:
+            return every_line(chunks)
+        after = AFTER_LINES if self._inputs.reader is None else self._further
+        return scan_lines(chunks, words, after, sampled=any(map(_lacks_year, seen.head)))
+
+    def _further(self) -> Further:
+        """What the reader wants, and the first lines of a boot: they name it, and hosts."""
+        further = self._inputs.reader.further() if self._inputs.reader is not None else NOTHING
+        if self._tally.first is None or self._boot_lines:
+            self._boot_lines = max(0, self._boot_lines - 1)
+            return further._replace(whole=max(further.whole, 1))
+        return further
 
     def _parsed(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, LogLine]]:
         host = self.place.host
@@ -299,7 +342,7 @@ class _Reading:
         """A packed log without years must be unpacked once to see when it ends, and so in which year it begins."""
         if not self._archive.packing or not self._archive.seekable or self._clock.year is not None or len(start) < HEAD_BYTES:
             return False
-        return any(line.stamp is not None and line.stamp.year is None for line in seen.head)
+        return any(map(_lacks_year, seen.head))
 
     # --- newest first ---
 
@@ -316,7 +359,8 @@ class _Reading:
         total, self._bytes = _count_lines(archive.chunks())
         if not self._later_file:
             self._clock.look_ahead(list(seen.tail)[::-1], list(seen.head)[::-1])
-        lines = self._parsed(scan_lines(_reversed_chunks(archive.backwards()), _WANTED, AFTER_LINES))
+        turned = _reversed_chunks(archive.backwards())
+        lines = self._parsed(every_line(turned) if self._inputs.whole else scan_lines(turned, _WANTED, AFTER_LINES))
         if seen.entries_forward:
             lines = _heads_first(lines)
         for seq, (number, line) in enumerate(lines, 1):
@@ -325,11 +369,11 @@ class _Reading:
 
     # --- bug reports and journals ---
 
-    def _bug_report(self, chunks: Iterable[bytes]) -> Iterator[Record]:
+    def _bug_report(self, seen: Probe, chunks: Iterable[bytes]) -> Iterator[Record]:
         sections, doubles = Sections(), Deduplicator(by_text=True)
         open_section = -1
         number = 0
-        for number, raw in scan_lines(chunks, (*_WANTED, *_SECTION_WORDS), AFTER_LINES):
+        for number, raw in self._scanned(seen, chunks, (*_WANTED, *_SECTION_WORDS)):
             text = raw.decode("utf-8", "replace")
             if not sections.feed(text.rstrip("\r")):
                 continue
@@ -386,6 +430,15 @@ class _Reading:
     def _note(self, text: str) -> None:
         if text not in self._tally.notes:
             self._tally.notes.append(text)
+
+
+def _lacks_year(line: LogLine) -> bool:
+    return line.stamp is not None and line.stamp.year is None
+
+
+def _needs_every_line(seen: Probe) -> bool:
+    """A time that counts from the line before needs that line (`dmesg -H`, `dmesg -d`)."""
+    return any(line.delta_us is not None and line.uptime_us is None for line in seen.head)
 
 
 def _spool(chunks: Iterable[bytes]) -> BinaryIO:

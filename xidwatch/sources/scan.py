@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from xidwatch.core.parse import NOTHING, Further
+from xidwatch.core.parse import Further
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
@@ -21,6 +22,8 @@ _HALF_LINE = LINE_BYTES // 2
 _GROUP = 48
 _WORDS_BYTES = 1 << 16
 _BLOCKS_AHEAD = 4
+_PATIENCE_S = 0.5
+"""A reader that was interrupted is not waited for longer: it may sit in front of a silent pipe."""
 
 Hits = Callable[[bytes], list[int]]
 NumberedLine = tuple[int, bytes]
@@ -48,7 +51,7 @@ def scan_lines(
     else:
         yield from every_line(head)
         return
-    scanner = _Scanner(find_hits(literals), after, sampled)
+    scanner = _Scanner(find_hits(literals), after, sampled=sampled)
     yield from scanner.read(head, feed)
 
 
@@ -169,7 +172,7 @@ class _Lines:
 class _Scanner:
     """The state of one scan."""
 
-    def __init__(self, hits: Hits, after: int | Ask, sampled: bool) -> None:
+    def __init__(self, hits: Hits, after: int | Ask, *, sampled: bool) -> None:
         self._hits = hits
         self._ask = after if callable(after) else None
         self._after = 0 if callable(after) else after
@@ -199,34 +202,37 @@ class _Scanner:
     def _block(self, block: _Block) -> Iterator[NumberedLine]:
         """Lines that nobody asked for are counted, not cut."""
         text, at, stop, hits = block
-        upcoming, count, lines = 0, len(hits), self._lines
+        upcoming, lines = 0, self._lines
         self._searched = (0, 0, ())
+        hits.append(stop)
         while at < stop:
-            while upcoming < count and hits[upcoming] < at:
+            while hits[upcoming] < at:
                 upcoming += 1
-            start = hits[upcoming] if upcoming < count else stop
-            if not self._left and start > at:
-                start = min(stop, text.rfind(b"\n", at, start) + 1 or at)
-                if self._among and (word := self._next_word(text, at, start)) is not None:
+            hit = min(hits[upcoming], stop)
+            if not self._left and hit > at:
+                start = hit if hit == stop else text.rfind(b"\n", at, hit) + 1 or at
+                word = self._next_word(text, at, start) if self._among else None
+                if word is not None:
                     self._skip(text, at, word)
                     at = word
-                elif start < stop:
+                elif start == stop:
+                    break
+                elif start > at:
                     yield from self._pass(text, at, start)
                     at = start
-                else:
-                    break
-            end = text.find(b"\n", at)
-            if end < 0:
-                end = stop
-            found = upcoming < count and hits[upcoming] < end
-            self._left = max(self._left - 1, self._after if found else 0)
+            end = text.find(b"\n", at, stop)
+            end = stop if end < 0 else end
+            self._left = max(self._left - 1, self._after if hit < end else 0)
             self._passed.clear()
             yield lines.number, text[at:end]
             if self._ask is not None:
                 self._heed(self._ask())
             lines.number += 1
             at = end + 1
-        self._end_block(text, at, stop)
+        if at < stop:
+            self._end_block(text, at, stop)
+        if self._sampled:
+            self._left = max(self._left, 1)
 
     def _heed(self, further: Further) -> None:
         self._left = max(self._left, further.whole)
@@ -282,11 +288,9 @@ class _Scanner:
             start = end + 1
 
     def _end_block(self, text: bytes, at: int, stop: int) -> None:
-        if at < stop:
-            if self._among:
-                self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
-            self._keep(text, at, stop, LAST_LINES)
-            self._left = max(self._left, 1) if self._sampled else self._left
+        if self._among:
+            self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
+        self._keep(text, at, stop, LAST_LINES)
 
     def _pieces(self, block: _Block) -> Iterator[NumberedLine]:
         """Line by line, for blocks with very long lines."""
@@ -308,3 +312,72 @@ class _Scanner:
                     self._heed(self._ask())
             else:
                 self._passed.append((number, piece))
+
+
+def _blocks(*sources: Iterable[bytes]) -> Iterator[bytes]:
+    """The chunks, none longer than CHUNK_BYTES."""
+    for source in sources:
+        for chunk in source:
+            for at in range(0, len(chunk), CHUNK_BYTES):
+                yield chunk if len(chunk) <= CHUNK_BYTES else chunk[at : at + CHUNK_BYTES]
+
+
+def _whole_lines(chunks: Iterable[bytes]) -> Iterator[_Block]:
+    """The chunks, free of the half lines at their ends; those come in blocks of their own."""
+    rest = b""
+    for chunk in chunks:
+        stop = chunk.rfind(b"\n") + 1
+        start = 0
+        if stop and rest:
+            start = chunk.find(b"\n") + 1
+            rest += chunk[:start]
+            yield _Block(rest, 0, len(rest), [])
+            rest = b""
+        if start < stop:
+            yield _Block(chunk, start, stop, [])
+        rest += chunk[stop:]
+        if len(rest) > LINE_BYTES:
+            pieces = len(rest) // LINE_BYTES * LINE_BYTES
+            yield _Block(rest[:pieces], 0, pieces, [])
+            rest = rest[pieces:]
+    if rest:
+        yield _Block(rest, 0, len(rest), [])
+
+
+def _has_long_line(block: _Block) -> bool:
+    """Whether a line might be longer than LINE_BYTES: some half of one has no newline."""
+    text, start, stop, _ = block
+    return any(text.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(start, stop - _HALF_LINE, _HALF_LINE))
+
+
+def _ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
+    """The same blocks, made in a thread of their own: reading, unpacking and searching leave Python's lock to this one."""
+    import queue
+    import threading
+
+    made: queue.Queue[_Block | BaseException | None] = queue.Queue(_BLOCKS_AHEAD)
+    stopped = threading.Event()
+
+    def make() -> None:
+        try:
+            for block in blocks:
+                made.put(block)
+                if stopped.is_set():
+                    return
+            made.put(None)
+        except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
+            made.put(reason)
+
+    worker = threading.Thread(target=make, name="scan", daemon=True)
+    worker.start()
+    try:
+        while (block := made.get()) is not None:
+            if isinstance(block, BaseException):
+                raise block
+            yield block
+    finally:
+        stopped.set()
+        with contextlib.suppress(queue.Empty):
+            while True:
+                made.get_nowait()
+        worker.join(_PATIENCE_S)
