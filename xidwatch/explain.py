@@ -18,7 +18,7 @@ from xidwatch.core.findings import judge_event
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import Incident, InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
-from xidwatch.core.parse import Parser
+from xidwatch.core.parse import Further, Parser
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run, Runs
@@ -90,6 +90,8 @@ def explain_records(
     """The same for records that are at hand. `reports` is asked once everything is read."""
     zone = options.tz or datetime.now(timezone.utc).astimezone().tzinfo or timezone.utc
     reading = _Reading(options)
+    if isinstance(records, LogInputs):
+        records.reader = reading
     correlator = Correlator(HostBook())
     for item in _in_order(reading.items(records)):
         if isinstance(item, Context):
@@ -126,11 +128,16 @@ class _Reading:
         self.malformed: list[Record] = []
         self._since = _microseconds(options.since)
         self._until = _microseconds(options.until)
+        self._parser = Parser()
+
+    def further(self) -> Further:
+        """Which lines behind the latest record may matter."""
+        return self._parser.further()
 
     def items(self, records: Iterable[Record]) -> Iterator[tuple[int, Event | Context]]:
         """(stream, item) pairs, settled: no later line of the stream adds to them."""
         for stream, group in itertools.groupby(records, key=lambda record: record.stream):
-            parser = Parser()
+            parser = self._parser = Parser()
             waiting: dict[object, Event | Context] = {}
             boots = BootTurns()
             for record in group:

@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from xidwatch.core.event import Attribution, Event, HungTaskDetail
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
-from xidwatch.core.stack import FRAME_WORDS, added, gpu_frame, is_gpu_module, is_gpu_thread, may_be_kernel, parse_frame, read_frames
+from xidwatch.core.stack import (
+    FRAME_WORDS,
+    added,
+    gpu_frame,
+    is_gpu_module,
+    is_gpu_thread,
+    may_be_kernel,
+    parse_frame,
+    read_frames,
+)
 
 LITERALS: tuple[str, ...] = (
     "blocked for more than",

@@ -11,7 +11,16 @@ from dataclasses import replace
 from xidwatch.core.event import Event, Kind, LockupDetail
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, gap_s
-from xidwatch.core.stack import FRAME_WORDS, added, gpu_frame, is_gpu_thread, may_be_kernel, parse_frame, read_frames, read_instruction
+from xidwatch.core.stack import (
+    FRAME_WORDS,
+    added,
+    gpu_frame,
+    is_gpu_thread,
+    may_be_kernel,
+    parse_frame,
+    read_frames,
+    read_instruction,
+)
 
 LITERALS: tuple[str, ...] = (
     "BUG: soft lockup",

@@ -11,7 +11,13 @@ from dataclasses import replace
 from string import ascii_uppercase
 
 from xidwatch.core.event import AerDetail, Event, Kind, MceDetail
-from xidwatch.core.machine_check import MACHINE_CHECK_FURTHER, MACHINE_CHECK_LITERALS, apei_text, extend_machine_check, start_machine_check
+from xidwatch.core.machine_check import (
+    MACHINE_CHECK_FURTHER,
+    MACHINE_CHECK_LITERALS,
+    apei_text,
+    extend_machine_check,
+    start_machine_check,
+)
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record, gap_s

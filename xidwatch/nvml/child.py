@@ -8,6 +8,7 @@ one on the disk, the child ends, and the next question gets a new one. It ends w
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -54,10 +55,14 @@ class Binding:
         except (UnicodeError, ValueError, OSError) as error:
             return refusal(999, f"{name}: {error}", self.now_us())
 
-    def structure(self, name: str) -> Any:
-        """A new structure, or why there is none."""
-        kind = getattr(self._nvml, name, None)
-        return kind() if kind is not None else refusal(13, f"{name}: not in this nvidia-ml-py", self.now_us())
+    def filled(self, name: str, device: object, structure: str) -> Any:
+        """The structure that the function fills in, or why not."""
+        kind = getattr(self._nvml, structure, None)
+        if kind is None:
+            return refusal(13, f"{structure}: not in this nvidia-ml-py", self.now_us())
+        into = kind()
+        answer = self.call(name, device, ctypes.byref(into))
+        return answer if isinstance(answer, Refused) else into
 
     def field_values(self, device: object, fields: tuple[int | tuple[int, int], ...]) -> tuple[Reading[int], ...]:
         """Values of NVML_FI_*, in order."""

@@ -41,8 +41,8 @@ class Library(Protocol):
     def call(self, name: str, *arguments: object) -> Any:
         """What the binding's function returns."""
 
-    def structure(self, name: str) -> Any:
-        """A new structure of the binding, `c_nvml..._t`."""
+    def filled(self, name: str, device: object, structure: str) -> Any:
+        """A structure of the binding (`c_nvml..._t`), filled in by the function."""
 
     def field_values(self, device: object, fields: tuple[int | tuple[int, int], ...]) -> tuple[Reading[int], ...]:
         """Values of NVML_FI_*, each alone or with its scope."""
@@ -153,17 +153,8 @@ def _identity(library: Library, device: object, index: int, pci: PciAddress) -> 
     )
 
 
-def _filled(library: Library, function: str, structure: str, device: object) -> Any:
-    """A structure that NVML has filled in."""
-    into = library.structure(structure)
-    if isinstance(into, Refused):
-        return into
-    answer = library.call(function, device, into)
-    return answer if isinstance(answer, Refused) else into
-
-
 def _place(library: Library, device: object) -> Reading[Place]:
-    found = _filled(library, "nvmlDeviceGetPlatformInfo", "c_nvmlPlatformInfo_v2_t", device)
+    found = library.filled("nvmlDeviceGetPlatformInfo", device, "c_nvmlPlatformInfo_v2_t")
     if isinstance(found, Refused):
         return found
     serial = bytes(found.chassisSerialNumber).rstrip(b"\0").decode("ascii", "replace").strip()
@@ -194,7 +185,7 @@ def _ecc(ask: Callable[..., Any]) -> tuple[EccCount, ...]:
 
 
 def _sram(library: Library, device: object) -> Reading[Sram]:
-    found = _filled(library, "nvmlDeviceGetSramEccErrorStatus", "c_nvmlEccSramErrorStatus_v1_t", device)
+    found = library.filled("nvmlDeviceGetSramEccErrorStatus", device, "c_nvmlEccSramErrorStatus_v1_t")
     if isinstance(found, Refused):
         return found
     return Sram(
@@ -297,9 +288,9 @@ def _mig(library: Library, device: object) -> Reading[Mig]:
 
 
 def _fabric(library: Library, device: object) -> Reading[Fabric]:
-    found = _filled(library, "nvmlDeviceGetGpuFabricInfoV", "c_nvmlGpuFabricInfo_v2_t", device)
+    found = library.filled("nvmlDeviceGetGpuFabricInfoV", device, "c_nvmlGpuFabricInfo_v2_t")
     if isinstance(found, NotSupported):
-        found = _filled(library, "nvmlDeviceGetGpuFabricInfo", "c_nvmlGpuFabricInfo_t", device)
+        found = library.filled("nvmlDeviceGetGpuFabricInfo", device, "c_nvmlGpuFabricInfo_t")
     if isinstance(found, Refused):
         return found
     mask = getattr(found, "healthMask", 0)

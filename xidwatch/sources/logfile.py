@@ -306,7 +306,7 @@ class _Reading:
     def _further(self) -> Further:
         """What the reader wants, and the first lines of a boot: they name it, and hosts."""
         further = self._inputs.reader.further() if self._inputs.reader is not None else NOTHING
-        if self._tally.first is None or self._boot_lines:
+        if self._boot_lines or (self._tally.first is None and self._tally.seen < _MOST_HELD):
             self._boot_lines = max(0, self._boot_lines - 1)
             return further._replace(whole=max(further.whole, 1))
         return further
