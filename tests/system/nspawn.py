@@ -19,9 +19,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
-
 from tests.postmortems import ROOT as SOURCE
+from tests.system.live import skip_unless_possible
 
 ROOT = Path(os.environ.get("XIDWATCH_TEST_ROOT", "/var/tmp/xidwatch-root"))
 SUITE = "bookworm"
@@ -174,7 +173,7 @@ def made_root() -> Path:
             done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             if done.returncode != 0:
                 shutil.rmtree(ROOT, ignore_errors=True)
-                pytest.skip(f"debootstrap could not make a Debian root: {done.stdout[-500:]}")
+                skip_unless_possible(f"debootstrap could not make a Debian root: {done.stdout[-500:]}")
             ready.write_text(wanted, encoding="utf-8")
     return ROOT
 
@@ -205,7 +204,7 @@ def wheels(folder: Path) -> Path:
     if offline.returncode != 0:
         done = subprocess.run(download, capture_output=True, text=True, check=False)
         if done.returncode != 0:
-            pytest.skip(f"the packages of xidwatch[watch] could not be downloaded: {done.stderr[-500:]}")
+            skip_unless_possible(f"the packages of xidwatch[watch] could not be downloaded: {done.stderr[-500:]}")
         for wheel in folder.glob("*.whl"):
             if wheel != own:
                 shutil.copy2(wheel, kept)

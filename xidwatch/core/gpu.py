@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, Union
+from typing import Literal, TypeAlias, TypeVar
 
 from xidwatch.core.pci import PciAddress
 
@@ -108,7 +108,8 @@ ERROR_NAMES = {
     8: "insufficient_power", 9: "driver_not_loaded", 10: "timeout", 11: "irq_issue", 12: "library_not_found",
     13: "function_not_found", 14: "corrupted_inforom", 15: "gpu_is_lost", 16: "reset_required", 17: "operating_system",
     18: "lib_rm_version_mismatch", 19: "in_use", 20: "memory", 21: "no_data", 23: "insufficient_resources",
-    25: "argument_version_mismatch", 26: "deprecated", 27: "not_ready", 28: "gpu_not_found", 29: "invalid_state", 999: "unknown",
+    25: "argument_version_mismatch", 26: "deprecated", 27: "not_ready", 28: "gpu_not_found", 29: "invalid_state",
+    999: "unknown",
 }  # fmt: skip
 """nvmlReturn_t without its prefix (nvml.h)."""
 
@@ -127,7 +128,7 @@ def refusal(code: int, text: str, at_us: int) -> Refused:
 
 
 T = TypeVar("T")
-Reading = Union[T, Refused]
+Reading: TypeAlias = T | Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -409,7 +410,7 @@ class NotFound:
     last_good: GpuState | None = None
 
 
-GpuAnswer = Union[GpuState, Unresponsive, NotFound, Refused]
+GpuAnswer: TypeAlias = GpuState | Unresponsive | NotFound | Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -422,7 +423,7 @@ class Driver:
     gpu_count: int
 
 
-DriverAnswer = Union[Driver, Unresponsive, Refused]
+DriverAnswer: TypeAlias = Driver | Unresponsive | Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,10 @@ class LogClock:
             utc_offset_s=line.stamp.offset_s if line.stamp is not None and source == "log" else None,
         )
 
+    def skip(self) -> None:
+        """Lines were left out: what the next one says is not to be held against the latest."""
+        self._previous_us = None
+
     # --- boots ---
 
     def _boot(self, host: str | None) -> _Boot:

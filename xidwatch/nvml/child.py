@@ -18,7 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.core.gpu import (
-    Driver, DriverNotLoaded, GpuAnswer, LibraryMissing, NotFound, Reading, Refused, VersionMismatch, refusal,
+    Driver,
+    DriverNotLoaded,
+    GpuAnswer,
+    LibraryMissing,
+    NotFound,
+    Reading,
+    Refused,
+    VersionMismatch,
+    refusal,
 )  # fmt: skip
 from xidwatch.core.pci import PciAddress
 from xidwatch.nvml.protocol import Answer, Ask, Asking, Done, Told, ToldDriver, read, write

@@ -255,7 +255,7 @@ class NvmlClient:
         return self._began_s + max(self._timing.interval_s, self._timing.apart_s) if self._asks_by_itself() else None
 
     def _asks_by_itself(self) -> bool:
-        """With persistence mode off asking wakes a GPU each time: only events, and the way back from silence, are worth that."""
+        """With persistence mode off asking wakes the GPU: only events, and the way back from silence, are worth that."""
         answers = list(self._node.gpus.values())
         if any(isinstance(answer, Unresponsive) for answer in answers):
             return True

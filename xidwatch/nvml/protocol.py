@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Union
+from typing import Any, TypeAlias, cast
 
 from xidwatch.core import gpu
 from xidwatch.core.gpu import DriverAnswer, GpuAnswer
@@ -68,7 +68,7 @@ class Done:
     leaving: str | None = None
 
 
-Answer = Union[Asking, ToldDriver, Told, Done]
+Answer: TypeAlias = Asking | ToldDriver | Told | Done
 
 _TYPES: dict[str, type] = {
     kind.__name__: kind
@@ -96,12 +96,12 @@ def read(line: bytes) -> Ask | Answer:
         message = _decode(json.loads(line))
     except (TypeError, KeyError, RecursionError) as reason:
         raise ValueError(f"not a message: {reason}") from None
-    if not isinstance(message, Ask | Asking | ToldDriver | Told | Done) or not _is_sound(message):
+    if not _is_sound(message):
         raise ValueError("not a message")
-    return message
+    return cast("Ask | Answer", message)
 
 
-def _is_sound(message: Ask | Answer) -> bool:
+def _is_sound(message: object) -> bool:
     """Whether the fields that decide what happens next are of their types; the readings are shown, not obeyed."""
     match message:
         case Told(number=int(), pci=pci, answer=answer):

@@ -9,9 +9,36 @@ from collections.abc import Callable
 from typing import Any, Protocol, TypeVar, cast
 
 from xidwatch.core.gpu import (
-    EccCount, Fabric, FabricProbe, GpuAnswer, GpuProcess, GpuState, Gsp, Identity, Lifetime, Location, Lost, Memory, Mig,
-    MigDevice, NotSupported, NvLink, Pcie, Place, ProcessKind, Reading, Refused, ResetRequired, RetiredPages, RowRemap, Severity,
-    SpareRows, Sram, UnknownError, Utilization, clock_reasons,
+    EccCount,
+    Fabric,
+    FabricProbe,
+    GpuAnswer,
+    GpuProcess,
+    GpuState,
+    Gsp,
+    Identity,
+    Lifetime,
+    Location,
+    Lost,
+    Memory,
+    Mig,
+    MigDevice,
+    NotSupported,
+    NvLink,
+    Pcie,
+    Place,
+    ProcessKind,
+    Reading,
+    Refused,
+    ResetRequired,
+    RetiredPages,
+    RowRemap,
+    Severity,
+    SpareRows,
+    Sram,
+    UnknownError,
+    Utilization,
+    clock_reasons,
 )  # fmt: skip
 from xidwatch.core.pci import PciAddress, parse_pci
 
@@ -104,15 +131,18 @@ def _state(library: Library, device: object, index: int, pci: PciAddress) -> Gpu
         nvlinks=_nvlinks(library, device),
         processes=_processes(library, device),
         memory=_as(_memory, ask("GetMemoryInfo")),
-        utilization=_as(lambda rates: Utilization(gpu_ratio=rates.gpu / 100, memory_ratio=rates.memory / 100), ask("GetUtilizationRates")),
+        utilization=_as(_utilization, ask("GetUtilizationRates")),
         temperature_celsius=ask("GetTemperature", 0),
         memory_celsius=memory_celsius,
         power_watts=_as(_watts, ask("GetPowerUsage")),
         power_limit_watts=_as(_watts, ask("GetEnforcedPowerLimit")),
         mig=_mig(library, device),
-        gsp=_as(lambda modes: Gsp(enabled=bool(modes[0]), firmware_version=_text(ask("GetGspFirmwareVersion"))), ask("GetGspFirmwareMode")),
+        gsp=_as(
+            lambda modes: Gsp(enabled=bool(modes[0]), firmware_version=_text(ask("GetGspFirmwareVersion"))),
+            ask("GetGspFirmwareMode"),
+        ),
         fabric=_fabric(library, device),
-    )  # fmt: skip
+    )
 
 
 T = TypeVar("T")
@@ -157,13 +187,18 @@ def _place(library: Library, device: object) -> Reading[Place]:
     found = library.filled("nvmlDeviceGetPlatformInfo", device, "c_nvmlPlatformInfo_v2_t")
     if isinstance(found, Refused):
         return found
-    serial = bytes(found.chassisSerialNumber).rstrip(b"\0").decode("ascii", "replace").strip()
+    # The binding calls these bytes text and decodes them; 0x80 is a number here.
+    raw, kind = bytes(found), type(found)
+    serial, slot, tray, host, module = (
+        raw[member.offset : member.offset + member.size]
+        for member in (kind.chassisSerialNumber, kind.slotNumber, kind.trayIndex, kind.hostId, kind.moduleId)
+    )
     return Place(
-        chassis_serial=serial or None,
-        slot=ord(found.slotNumber),
-        tray=ord(found.trayIndex),
-        host=ord(found.hostId),
-        module_id=ord(found.moduleId),
+        chassis_serial=serial.split(b"\0")[0].decode("ascii", "replace").strip() or None,
+        slot=slot[0],
+        tray=tray[0],
+        host=host[0],
+        module_id=module[0],
     )
 
 
@@ -206,6 +241,10 @@ def _spare_rows(found: Any) -> SpareRows:
 
 def _memory(found: Any) -> Memory:
     return Memory(total_bytes=found.total, used_bytes=found.used, free_bytes=found.free)
+
+
+def _utilization(rates: Any) -> Utilization:
+    return Utilization(gpu_ratio=rates.gpu / 100, memory_ratio=rates.memory / 100)
 
 
 def _nvlinks(library: Library, device: object) -> tuple[NvLink, ...]:

@@ -13,7 +13,7 @@ _NO_THROTTLE = frozenset({"idle", "applications_clocks", "display_clocks"})
 
 
 def readings(gpus: Mapping[PciAddress, GpuAnswer], driver: DriverAnswer | None = None) -> dict[TotalKey, float]:
-    """Series of `xidwatch_gpu_info`, `_gpus`, `_driver_recovery_action`, `_ecc_errors_total`, `_row_remap_*`, `_throttle_active`.
+    """Series of `xidwatch_gpu_info`, `_gpus`, `_driver_recovery_action`, `_ecc_errors_total`, `_row_remap_*`, `_throttle_*`.
 
     The memory errors of a GPU that is silent now are told as they were last, since a total never falls.
     Without an answer by NVML as a whole, how many GPUs it knows is unknown.

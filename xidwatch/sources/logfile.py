@@ -292,7 +292,11 @@ class _Reading:
     def _text(self, seen: Probe, chunks: Iterable[bytes]) -> Iterator[Record]:
         number = 0
         lines = every_line(chunks) if _needs_every_line(seen) else self._scanned(seen, chunks, _WANTED)
+        above = 0
         for number, line in self._parsed(lines):
+            if number > above + 1:
+                self._clock.skip()
+            above = number
             yield self._record(line, number, number)
         self._end(number)
 

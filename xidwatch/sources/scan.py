@@ -16,10 +16,11 @@ LINE_BYTES = 1 << 16
 SMALL_BYTES = 1 << 18
 """An input below this is yielded whole."""
 FIRST_LINES = 20
-LAST_LINES = 20
+LAST_LINES = 200
 BEFORE = 2
 _HALF_LINE = LINE_BYTES // 2
 _GROUP = 48
+_NEWLINE = ord(b"\n")
 _WORDS_BYTES = 1 << 16
 _BLOCKS_AHEAD = 4
 _PATIENCE_S = 0.5
@@ -36,8 +37,8 @@ def scan_lines(
 ) -> Iterator[NumberedLine]:
     """(number from 1, line without its newline) of every line worth reading, in order, each once.
 
-    Worth reading: a line with a literal (case matters), the two before it, and the first and the last twenty lines of the
-    input. Behind those, as many lines as `after` says: a number counts from the latest line with a literal.
+    Worth reading: a line with a literal (case matters), the two before it, and the first twenty and the last two
+    hundred lines of the input. Behind those, as many lines as `after` says: a number counts from the latest line with a literal.
     `sampled` adds a line of each chunk. An input below SMALL_BYTES is yielded whole, without loading the scanner.
     """
     feed = iter(chunks)
@@ -184,7 +185,8 @@ class _Scanner:
         self._found: deque[int] = deque()
         self._searched: tuple[int, int, tuple[str, ...]] = (0, 0, ())
         self._lines = _Lines()
-        self._passed: deque[NumberedLine] = deque(maxlen=LAST_LINES)
+        self._passed: deque[tuple[int, bytes, int, int]] = deque(maxlen=LAST_LINES)
+        """(number of the line behind, block, start, stop), one behind the other."""
 
     def read(self, head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[NumberedLine]:
         """The lines worth reading of `head` and then `feed`."""
@@ -193,7 +195,7 @@ class _Scanner:
                 yield from self._pieces(block)
             else:
                 yield from self._block(block)
-        yield from self._passed
+        yield from self._last(LAST_LINES)
 
     def _with_hits(self, blocks: Iterator[_Block]) -> Iterator[_Block]:
         for block in blocks:
@@ -202,7 +204,7 @@ class _Scanner:
     def _block(self, block: _Block) -> Iterator[NumberedLine]:
         """Lines that nobody asked for are counted, not cut."""
         text, at, stop, hits = block
-        upcoming, lines = 0, self._lines
+        upcoming = 0
         self._searched = (0, 0, ())
         hits.append(stop)
         while at < stop:
@@ -212,26 +214,26 @@ class _Scanner:
             if not self._left and hit > at:
                 start = hit if hit == stop else text.rfind(b"\n", at, hit) + 1 or at
                 word = self._next_word(text, at, start) if self._among else None
-                if word is not None:
-                    self._skip(text, at, word)
-                    at = word
-                elif start == stop:
+                if word is None and start == stop:
                     break
-                elif start > at:
-                    yield from self._pass(text, at, start)
-                    at = start
+                if start > at:
+                    self._pass(text, at, start if word is None else word)
+                    if word is None:
+                        yield from self._last(BEFORE)
+                    at = start if word is None else word
             end = text.find(b"\n", at, stop)
             end = stop if end < 0 else end
             self._left = max(self._left - 1, self._after if hit < end else 0)
             self._passed.clear()
-            yield lines.number, text[at:end]
+            yield self._lines.number, text[at:end]
             if self._ask is not None:
                 self._heed(self._ask())
-            lines.number += 1
+            self._lines.number += 1
             at = end + 1
         if at < stop:
-            self._end_block(text, at, stop)
-        if self._sampled:
+            self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
+            self._pass(text, at, stop)
+        if self._sampled and stop > LINE_BYTES:
             self._left = max(self._left, 1)
 
     def _heed(self, further: Further) -> None:
@@ -262,44 +264,33 @@ class _Scanner:
             self._word_hits[words] = find_hits(words)
         return self._word_hits[words]
 
-    def _skip(self, text: bytes, at: int, stop: int) -> None:
-        self._lines.number += text.count(b"\n", at, stop)
+    def _pass(self, text: bytes, start: int, stop: int) -> None:
+        """Count lines that nobody asked for; they may be looked at once more as the last before a hit or the end."""
+        while len(self._passed) > 1:
+            self._passed.popleft()
+        self._lines.number += text.count(b"\n", start, stop)
+        self._passed.append((self._lines.number, text, start, stop))
 
-    def _pass(self, text: bytes, at: int, stop: int) -> Iterator[NumberedLine]:
-        """Count the lines from `at` to `stop`; yield the last two of them, or of those before them."""
-        self._keep(text, at, stop, BEFORE)
-        near = list(self._passed)[-BEFORE:]
+    def _last(self, most: int) -> list[NumberedLine]:
+        """The last of the lines passed since the latest one that was given out."""
+        lines: list[NumberedLine] = []
+        while self._passed and len(lines) < most:
+            number, text, start, stop = self._passed.pop()
+            while stop > start and len(lines) < most:
+                ended = text[stop - 1] == _NEWLINE
+                begin = text.rfind(b"\n", start, stop - 1) + 1 or start
+                number -= ended
+                lines.append((number, text[begin : stop - ended]))
+                stop = begin
         self._passed.clear()
-        yield from near
-
-    def _keep(self, text: bytes, at: int, stop: int, most: int) -> None:
-        """Count the lines from `at` to `stop`, and keep the last of them."""
-        start = stop
-        for _ in range(most):
-            if start <= at:
-                break
-            start = text.rfind(b"\n", at, start - 1) + 1 or at
-        self._skip(text, at, start)
-        while start < stop:
-            end = text.find(b"\n", start, stop)
-            end = stop if end < 0 else end
-            self._passed.append((self._lines.number, text[start:end]))
-            self._lines.number += 1
-            start = end + 1
-
-    def _end_block(self, text: bytes, at: int, stop: int) -> None:
-        if self._among:
-            self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
-        self._keep(text, at, stop, LAST_LINES)
+        return lines[::-1]
 
     def _pieces(self, block: _Block) -> Iterator[NumberedLine]:
         """Line by line, for blocks with very long lines."""
         for number, piece in self._lines.all(block.bytes, block.start, block.stop):
             hit = bool(self._hits(piece))
             if hit:
-                near = list(self._passed)[-BEFORE:]
-                self._passed.clear()
-                yield from near
+                yield from self._last(BEFORE)
                 self._left = max(self._left, self._after + 1)
             elif self._among:
                 self._among -= 1
@@ -311,7 +302,7 @@ class _Scanner:
                 if self._ask is not None:
                     self._heed(self._ask())
             else:
-                self._passed.append((number, piece))
+                self._passed.append((number + 1, piece + b"\n", 0, len(piece) + 1))
 
 
 def _blocks(*sources: Iterable[bytes]) -> Iterator[bytes]:

@@ -1,0 +1,170 @@
+"""The fake NVML, built from fake_nvml.c against the real nvml.h, and clients that run on it."""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import selectors
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from xidwatch.core.gpu import NodeAnswer
+from xidwatch.core.pci import PciAddress
+from xidwatch.nvml.client import NvmlClient, Timing
+from xidwatch.nvml.kin import own_command
+
+HERE = Path(__file__).parent
+SCENARIOS = HERE / "scenarios"
+SLOTS = tuple(PciAddress(0, bus, 0) for bus in (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF))
+QUICK = Timing(deadline_s=10.0, interval_s=3600.0, apart_s=0.0)
+SOON_S = 20.0
+
+
+@cache
+def header() -> Path | None:
+    """The folder of nvml.h, from the package nvidia-nvml-dev; None where it is not installed."""
+    spec = importlib.util.find_spec("nvidia")
+    for place in (spec.submodule_search_locations or ()) if spec else ():
+        for found in Path(place).glob("**/include/nvml.h"):
+            return found.parent
+    return None
+
+
+def impossible() -> str | None:
+    """Why the fake cannot be built here; None when it can."""
+    if shutil.which("cc") is None:
+        return "needs a C compiler"
+    if header() is None:
+        return "needs: pip install nvidia-nvml-dev"
+    return None if importlib.util.find_spec("pynvml") else "needs: pip install nvidia-ml-py"
+
+
+@cache
+def _built() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="fake-nvml-"))
+    atexit.register(shutil.rmtree, folder)
+    return folder
+
+
+@cache
+def library(*, old: bool) -> Path:
+    """The folder with libnvidia-ml.so.1, compiled once for each test run. `old`: without the functions of R525 and later."""
+    if (why := impossible()) is not None:
+        pytest.skip(why)
+    folder = _built() / ("old" if old else "new")
+    folder.mkdir()
+    defined = ["-DOLD_DRIVER"] if old else []
+    options = ["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", f"-I{header()}"]
+    target = folder / "libnvidia-ml.so.1"
+    subprocess.run(["cc", *options, *defined, "-o", str(target), str(HERE / "fake_nvml.c")], check=True)
+    return folder
+
+
+@dataclass
+class Hands:
+    """Clocks with hands: they stand still until a test moves them."""
+
+    seconds: float = 1000.0
+    wall_us: Callable[[], int] = field(init=False)
+    steady_s: Callable[[], float] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wall_us = lambda: int(self.seconds * 1e6)
+        self.steady_s = lambda: self.seconds
+
+
+@dataclass
+class Slowest:
+    """The longest that any call of a client took."""
+
+    seconds: float = 0.0
+
+    def of(self, call: Callable[[], object]) -> None:
+        """Make the call and measure it."""
+        began = time.monotonic()
+        call()
+        self.seconds = max(self.seconds, time.monotonic() - began)
+
+
+def turn(client: NvmlClient, until: Callable[[], object], slowest: Slowest | None = None) -> None:
+    """Run a loop such as the daemon's until something holds."""
+    slowest, end = slowest or Slowest(), time.monotonic() + SOON_S
+    with selectors.DefaultSelector() as selector:
+        selector.register(client.fileno(), selectors.EVENT_READ)
+        while not until():
+            assert time.monotonic() < end, f"it did not come about: {client.health()}"
+            slowest.of(client.tick)
+            due = client.due_s()
+            if selector.select(min(0.05, due if due is not None else 0.05)):
+                slowest.of(client.read)
+
+
+def sampled(client: NvmlClient, slowest: Slowest | None = None) -> NodeAnswer:
+    """Ask once and wait for the whole answer."""
+    before = client.health().samples_total
+    client.ask()
+    turn(client, lambda: client.health().samples_total > before, slowest)
+    return client.answers()
+
+
+class Fake:
+    """Chooses the scenario; the environment is what the child inherits."""
+
+    def __init__(self, environment: pytest.MonkeyPatch, folder: Path) -> None:
+        """`folder` is the test's own."""
+        self._environment, self.folder = environment, folder
+        self.device = folder / "nvidiactl"
+        self.device.touch()
+        environment.setenv("FAKE_NVML_DEVICE", str(self.device))
+        self.use("healthy")
+
+    def use(self, name: str, *lines: str) -> None:
+        """From the next nvmlInit on this scenario holds, with `lines` after it."""
+        current = self.folder / "scenario.txt"
+        text = "\n".join([f"include {os.path.relpath(SCENARIOS, self.folder)}/{name}.txt", *lines, ""])
+        new = self.folder / "scenario.new"
+        new.write_text(text, encoding="ascii")
+        new.replace(current)
+        self._environment.setenv("FAKE_NVML_SCENARIO", str(current))
+        self._environment.setenv("LD_LIBRARY_PATH", str(library(old=name == "old_driver")))
+
+    @contextmanager
+    def client(self, timing: Timing = QUICK, **settings: object) -> Iterator[NvmlClient]:
+        """A client whose child runs on the fake; nothing of it is left afterwards."""
+        client = NvmlClient(timing, module=None, command=own_command(), **settings)  # type: ignore[arg-type]
+        try:
+            yield client
+        finally:
+            client.close()
+
+    def holders(self, *pids: int) -> list[int]:
+        """Which of these processes have the pretended device open."""
+        return [pid for pid in pids if any(_target(link) == str(self.device) for link in Path(f"/proc/{pid}/fd").iterdir())]
+
+
+def _target(link: Path) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:
+        return ""
+
+
+def children() -> list[int]:
+    """Living NVML children of this very process."""
+    found = []
+    for task in Path("/proc/self/task").iterdir():
+        for pid in (task / "children").read_text(encoding="ascii").split():
+            stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+            if "(nvml-of-" in stat and stat.rsplit(")", 1)[1].split()[0] != "Z":
+                found.append(int(pid))
+    return found

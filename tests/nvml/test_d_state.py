@@ -1,0 +1,95 @@
+"""A true D state inside an NVML call, made by a frozen file system."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.nvml.fake import SLOTS, Fake, Slowest, children, sampled, turn
+from tests.system import hung_task
+from xidwatch.core.gpu import GpuState, Unresponsive
+from xidwatch.nvml.client import Timing
+from xidwatch.nvml.kin import left_overs
+
+pytestmark = [pytest.mark.system, pytest.mark.root]
+
+SHORT = Timing(deadline_s=0.4, interval_s=3600.0, apart_s=0.0)
+EARLIER = """
+import json, time
+from xidwatch.nvml.client import NvmlClient, Timing
+client = NvmlClient(Timing(deadline_s=0.4), module=None)
+while not client.health().missed_total:
+    client.tick()
+began = time.monotonic()
+client.close()
+print(json.dumps([client.health().why, time.monotonic() - began]), flush=True)
+"""
+"""A daemon that is told to stop while its child is stuck."""
+
+
+def state_of(pid: int) -> str:
+    """The letter in /proc/PID/stat."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.fixture
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
+    """A file system of its own that the fake touches."""
+    if (why := hung_task.no_loop_mount()) is not None:
+        pytest.skip(why)
+    with hung_task.own_file_system(tmp_path) as mounted:
+        monkeypatch.setenv("FAKE_NVML_FROZEN", str(mounted))
+        yield mounted
+
+
+def test_d_state_leaves_the_loop_untouched(fake: Fake, disk: Path) -> None:
+    """With the child in D state, deaf even to SIGKILL, each call of the client stays under 50 ms; thawed, all is well again."""
+    slowest = Slowest()
+    fake.use("d_state")
+    with fake.client(SHORT) as client:
+        client.expect(SLOTS)
+        with hung_task.frozen(disk):
+            turn(client, lambda: client.health().missed_total, slowest)
+            (child,) = children()
+            assert "D" == state_of(child)
+            os.kill(child, signal.SIGKILL)
+            node, before = client.answers(), client.health().stuck_s
+            assert [GpuState] * 3 + [Unresponsive] * 5 == [type(node.gpus[pci]) for pci in SLOTS]
+            turn(client, lambda: client.health().stuck_s > before + 0.5, slowest)
+            client.ask()
+            turn(client, lambda: client.health().stuck_s > before + 1, slowest)
+            assert ([child], "D", 1) == (children(), state_of(child), client.health().children_total)
+        turn(client, lambda: not client.health().busy, slowest)
+        assert [GpuState] * 8 == [type(one) for one in sampled(client, slowest).gpus.values()]
+        assert (True, 0.0) == (client.health().up, client.health().stuck_s)
+    assert slowest.seconds < 0.05
+
+
+def test_restart_beside_a_child_in_d_state(fake: Fake, disk: Path) -> None:
+    """A daemon stops at once beside its stuck child; its successor finds it, starts no second one, and begins when it is gone."""
+    fake.use("d_state")
+    with hung_task.frozen(disk):
+        done = subprocess.run(
+            [sys.executable, "-c", EARLIER], stdout=subprocess.PIPE, check=True, timeout=20, cwd=Path(__file__).parents[2]
+        )
+        why, took_s = json.loads(done.stdout)
+        child = int(why.split("child ")[1].split()[0])
+        assert ("D", (child,)) == (state_of(child), left_overs())
+        assert took_s < 0.05
+        with fake.client(SHORT) as client:
+            began = time.monotonic()
+            client.tick()
+            assert time.monotonic() - began < 0.05
+            turn(client, lambda: client.health().stuck_s > 0.3)
+            assert (0, []) == (client.health().children_total, children())
+            assert f"child {child} of an earlier run" in (client.health().why or "")
+    with fake.client() as client:
+        turn(client, lambda: client.health().samples_total)
+        assert 8 == len(client.answers().gpus)
