@@ -842,3 +842,51 @@ def verdicts(log: str, folder: Path) -> tuple[Incident, ...]:
 
 def _latest(incidents: tuple[Incident, ...]) -> Incident:
     return max(incidents, key=lambda one: one.members[0].finding.event.record.seq)
+
+
+FAKE_79 = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+RUMOURS = [
+    ("a USB string twice", f"[  100.000001] usb 1-1: Product: {FAKE_79}\n[  110.000001] usb 1-1: Manufacturer: {FAKE_79}\n"),
+    ("one line with it twice", f"[  100.000001] usb 1-1: Product: {FAKE_79} {FAKE_79}\n"),
+    ("two GPUs that are not there", f"[  100.000001] usb 1-1: Product: {FAKE_79}\n[  101.000001] usb 1-1: Product: "
+     + FAKE_79.replace("3b", "4b") + "\n"),
+    ("with a fallen-off line", f"[  100.000001] usb 1-1: Product: {FAKE_79}\n[  110.000001] usb 1-1: Product: NVRM: GPU 0000:3b:00.0: "
+     "GPU has fallen off the bus.\n"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("log", [log for _, log in RUMOURS], ids=[name for name, _ in RUMOURS])
+def test_text_that_a_user_can_write_wakes_nobody(log: str, tmp_path: Path) -> None:
+    """However often other lines quote an Xid, nothing is critical, nothing is sure and nothing is to be rebooted."""
+    for incident in verdicts(log, tmp_path):
+        assert ("unconfirmed", "none") == (incident.confidence, incident.recovery.rung)
+        assert "critical" != incident.severity
+
+
+def test_a_rumour_changes_no_real_incident(tmp_path: Path) -> None:
+    """Quoted text is neither the root beside a real line, nor does it demand, clear or end anything."""
+    real = xid(100, 79, LOST, pid=None)
+    segfault = "[  110.000001] python3[1234]: segfault at 0 ip 0 sp 0 error 4 in "
+    (app,) = verdicts(xid(100, 31, MMU) + f"{segfault}{FAKE_79}\n", tmp_path)
+    (driver,) = verdicts(real + f"{segfault}NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar 5\n", tmp_path)
+    cleared = f"{segfault}NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x2 (x) to 0x0 (None)\n"
+    (none,) = verdicts(real + cleared, tmp_path)
+    assert (31, "info", "restart_app") == (app.members[app.root].finding.event.code, app.severity, app.recovery.rung)
+    assert ("active", "reboot_node") == (driver.state, driver.recovery.rung)
+    assert ("active", "reboot_node") == (none.state, none.recovery.rung)
+
+
+def test_hosts_do_not_inherit_from_each_other(tmp_path: Path) -> None:
+    """The same slot on two nodes is two GPUs: nothing recurs and no pattern joins them."""
+    line = "kernel: NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
+    found = verdicts(f"Nov 20 02:00:00 gpu01 {line}\nNov 20 03:00:00 gpu02 {line}\n", tmp_path)
+    assert [("reboot_node", None, ())] * 2 == [(one.recovery.rung, one.recurrence, one.patterns) for one in found]
+
+
+def test_a_milder_word_does_not_clear_a_fatal_one(tmp_path: Path) -> None:
+    """Of one SXid on two links the fatal one decides, whichever comes last."""
+    line = "[  100.00000{}] nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20034, {}, Link 3{} LTSSM Fault Up\n"
+    (one,) = verdicts(line.format(0, "Fatal", 0) + line.format(1, "Non-fatal", 1), tmp_path)
+    (other,) = verdicts(line.format(0, "Non-fatal", 1) + line.format(1, "Fatal", 0), tmp_path)
+    assert ("critical", one.recovery.rung) == (one.severity, other.recovery.rung)
+    assert "none" != one.recovery.rung

@@ -167,16 +167,27 @@ def _settled(waiting: dict[object, Event | Context], still_open: set[tuple[int, 
         yield waiting.pop(key)
 
 
+_MOST_HELD = 10_000
+"""Distinct events kept in memory to sort several streams by time."""
+
+
 def _in_order(items: Iterator[tuple[int, Event | Context]]) -> Iterator[Run | Context]:
     """Every stream's events, folded to runs; the streams merged by time, a line without one staying behind its neighbour."""
     streams: list[list[tuple[int, Run | Context]]] = []
+    held = 0
     for _, group in itertools.groupby(items, key=lambda pair: pair[0]):
         runs = Runs()
+        streams.append([])
         for _, item in group:
             runs.add(item)
-        streams.append(list(_timed(runs.take())))
-    merged = heapq.merge(*streams, key=lambda pair: pair[0])
-    yield from (item for _, item in merged)
+            if len(runs) + held > _MOST_HELD:
+                # Too much to be sorted in memory: what is held goes on, and the rest follows as it comes.
+                streams[-1] += _timed(runs.take())
+                yield from (item for _, item in heapq.merge(*streams, key=lambda pair: pair[0]))
+                streams, held = [[]], 0
+        streams[-1] += _timed(runs.take())
+        held = sum(map(len, streams))
+    yield from (item for _, item in heapq.merge(*streams, key=lambda pair: pair[0]))
 
 
 def _timed(items: Iterator[Run | Context]) -> Iterator[tuple[int, Run | Context]]:

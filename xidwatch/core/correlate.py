@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
 
 from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
@@ -17,7 +19,7 @@ from xidwatch.core.incident import EndReason, Finding, State
 from xidwatch.core.nvlink import set_bits
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
-from xidwatch.core.rule import RUNGS, Rule, Scope
+from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Rule, Scope
 from xidwatch.core.runs import Run, fold_key
 
 GPU_SILENCE_S = 180.0
@@ -37,6 +39,10 @@ TOGETHER_S = 5.0
 FABRIC_S = 30.0
 """NVLink and NVSwitch errors of one host this close tell of one fabric fault."""
 _MOST_MEMBERS_PER_RULE = 300
+_MOST_CONTEXT = 10_000
+_MOST_CASE_CONTEXT = 200
+_MOST_INDEXED = 20_000
+_MOST_RECENT = 64
 _USER_SPACE = ("torch_oom", "vllm_preemption", "nccl_timeout", "cuda_error")
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _BRIDGES = ("pcieport", "nvidia", "pci", "vfio-pci", None)
@@ -73,7 +79,7 @@ class Case:
         wishes: By (rule id, GPU).
         actions: Latest Xid 154 of each GPU, the driver's own demand.
         widened: "node" or "fabric" once several GPUs were hit together.
-        order: Position of its first event among all that was fed.
+        order, latest: Positions of its first and latest event among all that was fed.
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
     """
 
@@ -81,6 +87,7 @@ class Case:
     order: int
     first: Event
     last: Event
+    latest: int = 0
     folds: dict[tuple[object, ...], Fold] = field(default_factory=dict)
     wishes: dict[tuple[str, PciAddress | None], Wish] = field(default_factory=dict)
     actions: dict[PciAddress | None, Finding] = field(default_factory=dict)
@@ -106,14 +113,14 @@ class Correlator:
     """Puts findings, in order of time, into cases.
 
     Attributes:
-        cases: Every case, open and ended, in order of its first event.
         loose: Findings that may open nothing (written by user space, or context without a case), folded.
         context: Context lines in order.
     """
 
     def __init__(self, book: HostBook) -> None:
         self.book = book
-        self.cases: list[Case] = []
+        self._cases: dict[int, Case] = {}
+        self._open_at: dict[str, dict[int, Case]] = {}
         self.loose: list[Fold] = []
         self.context: list[Context] = []
         self._by_gpu: dict[str, dict[tuple[PciAddress, int | None], Case]] = {}
@@ -121,11 +128,16 @@ class Correlator:
         self._by_topic: dict[tuple[str, str], Case] = {}
         self._by_code: dict[tuple[str, int], list[Case]] = {}
         self._missed: dict[str, Record] = {}
-        self._recent: dict[str, list[Case]] = {}
         self._stream_host: dict[int, str] = {}
         self._order = 0
         self._ended: list[Case] = []
+        self._merged: list[Case] = []
         self._loose_by_key: dict[tuple[object, ...], Fold] = {}
+
+    @property
+    def cases(self) -> list[Case]:
+        """Every case, open and ended, in order of its first event."""
+        return list(self._cases.values())
 
     def feed(self, finding: Finding, run: Run) -> Case | None:
         """Put one finding, with its repeats, where it belongs; the case it went to, or None for a loose one."""
@@ -153,15 +165,19 @@ class Correlator:
         fold.count += run.count
         fold.lines += run.lines
         fold.count_is_minimum |= run.count_is_minimum
-        fold.last = run.last
+        if _not_before(run.last.record, fold.last.record):
+            fold.last = run.last
         fold.order = self._order
 
     def note(self, context: Context) -> None:
         """Keep a context line; a boot or a driver load ends what it cures."""
         self._order += 1
         host = self.host_of(context.record)
-        if len(self.context) < 10_000:
+        if len(self.context) < _MOST_CONTEXT:
             self.context.append(context)
+        if context.record.glued:
+            # Text that a user can write into a kernel line proves nothing and ends nothing.
+            return
         if (changed := self.book.note(host, context)) is not None:
             self._end_slot(host, changed, context)
         if context.kind == "boot":
@@ -173,7 +189,8 @@ class Correlator:
             self._note_missed(host, context)
         elif context.kind in ("pcie_dpc", "pcie_hotplug", "link_down", "iommu_fault", "storage_error", "panic", "segfault"):
             for case in self._open_cases(host):
-                if (gap := gap_s(case.last.record, context.record)) is not None and 0 <= gap <= TOGETHER_S:
+                gap = gap_s(case.last.record, context.record)
+                if gap is not None and 0 <= gap <= TOGETHER_S and len(case.context) < _MOST_CASE_CONTEXT:
                     case.context.append(context)
 
     def _note_missed(self, host: str, context: Context) -> None:
@@ -188,13 +205,8 @@ class Correlator:
 
     def tick(self, now: Record, host: str) -> None:
         """End what silence ends: a host's cases that ask for no more than an application restart."""
-        for case in self.cases:
-            if (
-                case.host != host
-                or case.state != "active"
-                or case.needs() > RUNGS.index("restart_app")
-                or case.has("persistent")
-            ):
+        for case in list(self._open_at.get(host, {}).values()):
+            if case.needs() > RUNGS.index("restart_app") or case.has("persistent"):
                 continue
             gap = gap_s(case.last.record, now)
             if gap is not None and gap >= GPU_SILENCE_S:
@@ -206,6 +218,7 @@ class Correlator:
             for wish in case.wishes.values():
                 wish.cleared = True
         case.state, case.end_reason, case.end = state, reason, by
+        self._open_at.get(case.host, {}).pop(id(case), None)
         self._ended.append(case)
 
     def take_ended(self) -> list[Case]:
@@ -213,9 +226,14 @@ class Correlator:
         ended, self._ended = self._ended, []
         return ended
 
+    def take_merged(self) -> list[Case]:
+        """Cases that another one has swallowed since the last call."""
+        merged, self._merged = self._merged, []
+        return merged
+
     def forget(self, case: Case) -> None:
         """Drop an ended case; nothing joins it any more."""
-        self.cases.remove(case)
+        del self._cases[id(case)]
 
     def gpu_tie(self, host: str, event: Event) -> str | None:
         """What ties a process to a GPU when its stack does not tell: it owned a channel there a short while ago."""
@@ -380,27 +398,26 @@ class Correlator:
                 return
 
     def _recent_first(self, host: str) -> Iterator[Case]:
-        cases = self._open_cases(host)
-        return iter(sorted(cases, key=lambda case: max(f.order for f in case.folds.values()), reverse=True))
+        return iter(sorted(self._open_cases(host), key=lambda case: case.latest, reverse=True))
 
     def _open_cases(self, host: str) -> list[Case]:
-        alive = [case for case in self._recent.get(host, []) if case.state == "active" and case.merged_into is None]
-        self._recent[host] = alive[-64:]
-        return self._recent[host]
+        """The active ones that began last."""
+        return list(islice(reversed(self._open_at.get(host, {}).values()), _MOST_RECENT))[::-1]
 
     # growing
 
     def _open(self, host: str, event: Event) -> Case:
         case = Case(host=host, order=self._order, first=event, last=event)
-        self.cases.append(case)
-        self._recent.setdefault(host, []).append(case)
+        self._cases[id(case)] = self._open_at.setdefault(host, {})[id(case)] = case
         return case
 
     def _add(self, case: Case, finding: Finding, run: Run) -> None:
         event, rule = finding.event, finding.rule
         key = fold_key(event)
         if key not in case.folds and case.per_rule.get(rule.id, 0) >= _MOST_MEMBERS_PER_RULE:
-            key = ("many", event.kind, event.code, event.what, event.pci)
+            # Too many to be told apart: what they differ in is dropped, the count goes on.
+            key = ("many", rule.id)
+            finding = replace(finding, event=replace(event, pid=None, process=None, pid_role=None))
         if (fold := case.folds.get(key)) is not None:
             self._bump(fold, run)
             fold.finding = _richer(fold.finding, finding)
@@ -409,7 +426,9 @@ class Correlator:
                 finding = replace(finding, event=replace(event, gpu_uuid=uuid))
             case.folds[key] = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
             case.per_rule[rule.id] = case.per_rule.get(rule.id, 0) + 1
-        case.last = run.last
+        if case.last is event or _not_before(run.last.record, case.last.record):
+            case.last = run.last
+        case.latest = self._order
         if rule.decode == "nvlink4" and isinstance(event.detail, XidDetail):
             for register, bit in set_bits(event.detail.registers or ()):
                 case.link_bits[event.pci, event.detail.link, register, bit] += run.count
@@ -417,7 +436,7 @@ class Correlator:
 
     def _wish(self, case: Case, finding: Finding) -> None:
         event = finding.event
-        if isinstance(event.detail, XidDetail) and event.detail.recovery_action is not None:
+        if isinstance(event.detail, XidDetail) and event.detail.recovery_action is not None and not event.record.glued:
             case.actions[event.pci] = finding
             for (rule_id, pci), wish in list(case.wishes.items()):
                 if pci == event.pci and wish.finding.event.code == event.code:
@@ -425,7 +444,11 @@ class Correlator:
             if event.detail.recovery_action == 0:
                 self._recovered(case, event)
                 return
-        case.wishes[finding.rule.id, event.pci] = Wish(finding, self._order)
+        known = case.wishes.get((finding.rule.id, event.pci))
+        if known is not None and not known.cleared and _asks(known.finding.rule) > _asks(finding.rule):
+            known.order = self._order
+        else:
+            case.wishes[finding.rule.id, event.pci] = Wish(finding, self._order)
 
     def _recovered(self, case: Case, event: Event) -> None:
         for wish in case.wishes.values():
@@ -437,6 +460,7 @@ class Correlator:
     def _index(self, host: str, case: Case, finding: Finding) -> None:
         event = finding.event
         if event.code is not None:
+            _bounded(self._by_code)
             cases = self._by_code.setdefault((host, event.code), [])
             if not cases or cases[-1] is not case:
                 cases.append(case)
@@ -456,10 +480,9 @@ class Correlator:
             case.widened = finding.rule.widen
         if finding.rule.lost:
             self._pull_causes(host, case, event)
-        if len(self._by_pid) > 20_000:
-            self._by_pid = {key: kept for key, kept in self._by_pid.items() if _alive(kept).state == "active"}
-            if len(self._by_pid) > 15_000:
-                self._by_pid = dict(list(self._by_pid.items())[-10_000:])
+        _bounded(self._by_pid)
+        _bounded(self._by_topic)
+        _bounded(self._by_gpu.get(host, {}), 4096)
 
     def _cards(self, case: Case) -> int:
         return len({f.finding.event.pci for f in case.folds.values() if f.finding.rule.widen and f.finding.event.pci})
@@ -494,11 +517,13 @@ class Correlator:
         if other.order < into.order:
             into.order, into.first = other.order, other.first
         other.merged_into = into
-        self.cases.remove(other)
+        del self._cases[id(other)]
+        self._open_at.get(other.host, {}).pop(id(other), None)
+        self._merged.append(other)
 
     def _end_host(self, host: str, context: Context, reason: EndReason, *, ladder: int) -> None:
-        for case in self.cases:
-            if case.host != host or case.state != "active" or (reason == "boot" and _later(case.last, context)):
+        for case in list(self._open_at.get(host, {}).values()):
+            if reason == "boot" and _later(case.last, context):
                 continue
             if case.has("persistent"):
                 # A boot has reset the GPU; what is written in the InfoROM stands all the same.
@@ -511,7 +536,7 @@ class Correlator:
 
     def _end_slot(self, host: str, pci: PciAddress, context: Context) -> None:
         """Another UUID in the slot ends what the old card had, and inherits nothing."""
-        for case in self.cases:
+        for case in self._cases.values():
             slots = {fold.finding.event.pci for fold in case.folds.values() if fold.finding.event.pci is not None}
             if case.host == host and case.state != "resolved" and slots == {pci}:
                 self.end(case, "gpu_replaced", context)
@@ -533,6 +558,13 @@ class Correlator:
         return self._stream_host.get(record.stream, "")
 
 
+def _bounded(index: dict[Any, Any], most: int = _MOST_INDEXED) -> None:
+    """Forget the older half of an index that hostile or endless input has filled."""
+    if len(index) > most:
+        for key in list(islice(index, most // 2)):
+            del index[key]
+
+
 def _alive(case: Case) -> Case:
     while case.merged_into is not None:
         case = case.merged_into
@@ -542,7 +574,16 @@ def _alive(case: Case) -> Case:
 def _within(earlier: Event, later: Event, silence_s: float) -> bool:
     """Two events without a common clock stand next to each other as far as anyone can tell."""
     gap = gap_s(earlier.last_record, later.record)
-    return gap is None or gap <= silence_s
+    return gap is None or -silence_s <= gap <= silence_s
+
+
+def _asks(rule: Rule) -> tuple[int, int, int]:
+    return RUNGS.index(rule.recovery), WHENS.index(rule.when), SEVERITIES.index(rule.severity)
+
+
+def _not_before(record: Record, other: Record) -> bool:
+    gap = gap_s(other, record)
+    return gap is None or gap >= 0
 
 
 def _near(gap: float | None) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from xidwatch.core.boots import BootTurns
 from xidwatch.core.classify import RuleTable
@@ -149,14 +149,26 @@ class Engine:
         touched = {id(case): case for case in (_final(case) for case in self._touched)}
         touched |= {id(case): case for case in self.correlator.take_ended()}
         self._touched = []
-        cases = [case for case in touched.values() if case in self.correlator.cases]
+        known = {id(case) for case in self.correlator.cases}
+        cases = [case for case in touched.values() if id(case) in known]
         found = []
         for incident in judge(self.correlator.cases, self.rules, only=cases) if cases else ():
             before = self.incidents.get(incident.id)
             self.incidents[incident.id] = incident
             found.append(Change(incident, before))
+        found += self._swallowed()
         self._forget()
         return found
+
+    def _swallowed(self) -> list[Change]:
+        """Incidents that turned out to be part of another one: they end, so that nothing keeps paging for them."""
+        if not self.correlator.take_merged():
+            return []
+        kept = {incident_id(case) for case in self.correlator.cases}
+        swallowed = [one for one in self.incidents.values() if one.state != "resolved" and one.id not in kept]
+        for one in swallowed:
+            del self.incidents[one.id]
+        return [Change(replace(one, state="resolved", end_reason="merged"), one) for one in swallowed]
 
     def close(self, id_: str, reason: str) -> bool:
         """End an incident by the operator's word; False when there is none of that id."""

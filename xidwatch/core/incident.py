@@ -12,7 +12,7 @@ from xidwatch.core.rule import FaultClass, Origin, Rule, Scope, Severity, When
 Role = Literal["root", "consequence", "context"]
 State = Literal["active", "awaiting_verification", "resolved"]
 EndReason = Literal[
-    "quiet", "reset_seen", "driver_reload", "boot", "gpu_replaced", "recovered_154", "operator", "unconfirmed_old"
+    "quiet", "reset_seen", "driver_reload", "boot", "gpu_replaced", "recovered_154", "operator", "unconfirmed_old", "merged"
 ]
 Confidence = Literal["sure", "likely", "unconfirmed"]
 

@@ -53,7 +53,9 @@ def judge(
     for item in judged:
         if any(pattern.origin == "application" for pattern in item.patterns):
             item.patterns = [pattern for pattern in item.patterns if pattern.origin != "hardware"]
-    incidents = [_incident(item, judged, rules) for item in judged if only is None or item.case in only]
+    wanted = None if only is None else {id(case) for case in only}
+    neighbours = _by_gpu(judged)
+    incidents = [_incident(item, neighbours, rules) for item in judged if wanted is None or id(item.case) in wanted]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
     return tuple(
@@ -75,6 +77,7 @@ def _root(case: Case) -> tuple[Fold, bool]:
     # A line that names its cause is explained; that says nothing about the others.
     explained = [fold for fold in folds if any(_targets(fold, folds))]
     candidates = [fold for fold in folds if fold not in explained] or folds
+    candidates = [fold for fold in candidates if not fold.finding.event.record.glued] or candidates
     failed = [_clock(fold.finding.event) for fold in candidates if _is_failure(fold)]
     began = [
         fold for fold in candidates if not failed or not _is_applications(fold) or _clock(fold.finding.event) <= min(failed)
@@ -121,7 +124,9 @@ class _Asked:
 
 
 def _asked(case: Case, rules: RuleTable) -> list[_Asked]:
-    return [_in_company(wish, case, rules) for wish in case.wishes.values()]
+    """What the members ask for; a rumour inside other text asks for nothing beside a whole line."""
+    whole = [wish for wish in case.wishes.values() if not wish.finding.event.record.glued]
+    return [_in_company(wish, case, rules) for wish in whole or case.wishes.values()]
 
 
 def _in_company(wish: Wish, case: Case, rules: RuleTable) -> _Asked:
@@ -170,7 +175,7 @@ def _apply_pattern(pattern: Pattern, judged: list[_Judged]) -> None:
         for fold in item.case.folds.values():
             if any(selected(fold.finding.rule, selector) for selector in pattern.members):
                 for values in _keys(pattern.same, fold, item.case):
-                    key = (*values, fold.finding.event.gpu_uuid or "" if "pci" in pattern.same else "")
+                    key = (item.case.host, *values, fold.finding.event.gpu_uuid or "" if "pci" in pattern.same else "")
                     groups.setdefault(key, []).extend((item, event) for event in (fold.finding.event, fold.last))
     for key, found in groups.items():
         if None in key:
@@ -258,7 +263,20 @@ def _repeat(row: Nvlink4Row, times: int) -> Pattern:
 # the incident
 
 
-def _incident(item: _Judged, all_judged: list[_Judged], rules: RuleTable) -> Incident:
+_Neighbours = dict[tuple[str, object], list[Finding]]
+
+
+def _by_gpu(judged: list[_Judged]) -> _Neighbours:
+    """Every finding by host and GPU."""
+    found: _Neighbours = {}
+    for item in judged:
+        for fold in item.case.folds.values():
+            if fold.finding.event.pci is not None:
+                found.setdefault((item.case.host, fold.finding.event.pci), []).append(fold.finding)
+    return found
+
+
+def _incident(item: _Judged, neighbours: _Neighbours, rules: RuleTable) -> Incident:
     case, root = item.case, item.root
     asked = _asked(case, rules)
     open_demands = [one for one in asked if not one.cleared and not one.rule.context]
@@ -267,7 +285,9 @@ def _incident(item: _Judged, all_judged: list[_Judged], rules: RuleTable) -> Inc
     severity = _severity(item, [one.rule for one in asked])
     members = _members(item)
     recovery = Demand(rung="none", when=None, why=_nothing_to_do(case, root_rule))
-    if decider is not None and decider.rule.recovery != "none":
+    if decider is not None and decider.rule.recovery != "none" and _confidence(item) == "unconfirmed":
+        recovery = Demand(rung="none", when=None, why="the line stands inside other text; anyone could have written it there")
+    elif decider is not None and decider.rule.recovery != "none":
         recovery = Demand(rung=decider.rule.recovery, when=decider.rule.when, why=decider.why)
     recovery = _stronger_by_pattern(item, recovery)
     return Incident(
@@ -290,7 +310,7 @@ def _incident(item: _Judged, all_judged: list[_Judged], rules: RuleTable) -> Inc
         recurrence=item.recurrence,
         patterns=tuple(pattern.phrase for pattern in item.patterns),
         context=tuple(case.context[:20]),
-        excluded=tuple(_excluded(item, all_judged)),
+        excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
     )
 
@@ -344,9 +364,9 @@ def _severity(item: _Judged, rules: list[Rule]) -> Severity:
 
 
 def _confidence(item: _Judged) -> Confidence:
-    """A match inside a line is a rumour until a second line agrees; two different facts, or a pointer, are sure."""
+    """Matches inside other text are rumours, however many, until a whole line agrees; two facts, or a pointer, are sure."""
     folds = list(item.case.folds.values())
-    if all(fold.finding.event.record.glued for fold in folds) and sum(fold.lines for fold in folds) == 1:
+    if all(fold.finding.event.record.glued for fold in folds):
         return "unconfirmed"
     facts = {(fold.finding.event.kind, fold.finding.event.code, fold.finding.event.what) for fold in folds}
     return "sure" if item.pointed or len(facts) > 1 else "likely"
@@ -398,13 +418,10 @@ def _nothing_to_do(case: Case, root: Rule) -> str:
 # what is ruled out, what is not known
 
 
-def _excluded(item: _Judged, all_judged: list[_Judged]) -> Iterator[str]:
+def _excluded(item: _Judged, neighbours: _Neighbours) -> Iterator[str]:
     case, root = item.case, item.root
     event, rule = root.finding.event, root.finding.rule
-    on_gpu = [
-        fold.finding for other in all_judged if other.case.host == case.host for fold in other.case.folds.values()
-        if event.pci is not None and fold.finding.event.pci == event.pci
-    ]  # fmt: skip
+    on_gpu = neighbours.get((case.host, event.pci), [])
     if event.kind == "xid" and rule.origin == "application":
         if not any(f.rule.fault_class == "memory" and f.rule.origin == "hardware" for f in on_gpu):
             yield "faulty GPU memory: no ECC, row-remap or containment event of this GPU in this log"
@@ -442,6 +459,8 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
         if action is not None and action.verify:
             command = " ".join(action.verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
             yield f"whether it is well again afterwards: `{command}`"
+    if _confidence(item) == "unconfirmed":
+        yield "whether it happened at all: look for the same line in the kernel's own log, `journalctl -k --grep Xid`"
     if case.state == "awaiting_verification":
         yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q`, then `dcgmi diag -r 2`"
     for fold in case.folds.values():

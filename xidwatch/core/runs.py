@@ -64,6 +64,10 @@ class Runs:
             self._hot.clear()
         self._hot[key] = run
 
+    def __len__(self) -> int:
+        """How many distinct ones are collected."""
+        return len(self._items)
+
     def take(self) -> Iterator[Run | Context]:
         """Everything collected, in order; the collection is empty afterwards."""
         items, self._items = self._items, []

@@ -54,9 +54,9 @@ def wall_time(record: Record, zone: tzinfo) -> datetime | None:
     """Wall-clock time in the record's own zone, else in the given one; None when it has none that a calendar holds."""
     if record.wall_us is None:
         return None
-    if record.utc_offset_s is not None:
-        zone = timezone(timedelta(seconds=record.utc_offset_s))
     try:
+        if record.utc_offset_s is not None:
+            zone = timezone(timedelta(seconds=record.utc_offset_s))
         return (_EPOCH + timedelta(microseconds=record.wall_us)).astimezone(zone)
     except (OverflowError, ValueError):
         return None
@@ -70,7 +70,7 @@ def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
     if incident.patterns:
         parts.append(f"{'It' if incident.gpus else 'This'} {incident.patterns[0]}.")
     if incident.confidence == "unconfirmed":
-        parts.append("One line inside other text says so and nothing confirms it.")
+        parts.append("Only text inside other lines says so; nothing confirms it.")
     return " ".join(parts)
 
 
