@@ -75,14 +75,14 @@ def test_scan_equals_plain_reading_of_a_case(name: str, tmp_path: Path, rules: R
     case = (FIXTURES / name / LOG).read_bytes()
     case += b"" if case.endswith(b"\n") else b"\n"
     agree(tmp_path / "a", case + PAD, rules)
-    agree(tmp_path / "b", BARE[: 49 * 400] + case + BARE, rules)
+    agree(tmp_path / "b", PAD + case + BARE[: 49 * 100], rules)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(16))
 def test_scan_equals_plain_reading_of_mixed_cases(seed: int, tmp_path: Path, rules: RuleTable) -> None:
     """Cases one behind the other, with ordinary lines between their lines, and cut at any place."""
     dice = random.Random(seed)
-    parts = [PAD if seed % 2 else BARE]
+    parts = [PAD if seed % 2 else BARE[: 49 * 400] + PAD]
     for name in dice.sample(case_names(), 8):
         lines = (FIXTURES / name / LOG).read_bytes().split(b"\n")
         if dice.random() < 0.5:

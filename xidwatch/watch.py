@@ -127,8 +127,10 @@ class Watch:
     def _open(self) -> None:
         config = self.config
         for folder in (config.state_dir, config.run_dir):
-            with contextlib.suppress(OSError):
-                Path(folder).mkdir(parents=True, exist_ok=True)
+            # Looked at first: on a frozen disk even the mkdir of what is there would wait.
+            if not Path(folder).is_dir():
+                with contextlib.suppress(OSError):
+                    Path(folder).mkdir(parents=True, exist_ok=True)
         self._history = History.open(
             Path(config.state_dir) / "history.db",
             Limits(age_s=config.history.max_age_days * 86400.0, size_bytes=config.history.max_mb * 1_000_000),

@@ -62,7 +62,7 @@ class Gpu:
 
     def xid(self, code: int, pid: int, message: str = "Ch 00000001") -> str:
         """One event as the driver prints it."""
-        return f"NVRM: Xid (PCI:{self.domain:04x}:f3:00): {code}, pid={pid}, name=python3, {message}"
+        return f"NVRM: Xid (PCI:{self.domain:04x}:f3:00): {code}, pid={pid}, name=gpu-{self.domain:x}, {message}"
 
 
 def write_line(text: str) -> None:

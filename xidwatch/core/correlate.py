@@ -124,7 +124,7 @@ class Correlator:
         self.loose: list[Fold] = []
         self.context: list[Context] = []
         self._by_gpu: dict[str, dict[tuple[PciAddress, int | None], Case]] = {}
-        self._by_pid: dict[tuple[str, int], Case] = {}
+        self._by_pid: dict[tuple[str, int], tuple[Case, str | None]] = {}
         self._by_topic: dict[tuple[str, str], Case] = {}
         self._by_code: dict[tuple[str, int], list[Case]] = {}
         self._missed: dict[str, Record] = {}
@@ -237,7 +237,7 @@ class Correlator:
 
     def gpu_tie(self, host: str, event: Event) -> str | None:
         """What ties a process to a GPU when its stack does not tell: it owned a channel there a short while ago."""
-        case = self._by_pid.get((host, event.pid)) if event.pid is not None else None
+        case, _ = self._by_pid.get((host, event.pid), (None, None)) if event.pid is not None else (None, None)
         detail = event.detail
         if not isinstance(detail, HungTaskDetail) or detail.attribution != "unknown" or detail.gpu_related is not None:
             return None
@@ -337,8 +337,14 @@ class Correlator:
     def _same_process(self, host: str, event: Event) -> Iterator[Case]:
         if event.pid is None or event.pid_role == "victim":
             return
-        case = self._by_pid.get((host, event.pid))
-        if case is not None and event.kind in ("xid", "hung_task") and _within(_alive(case).last, event, SAME_PROCESS_S):
+        case, name = self._by_pid.get((host, event.pid), (None, None))
+        if (
+            case is None
+            or event.kind not in ("xid", "hung_task")
+            or (None not in (name, event.process) and name != event.process)
+        ):
+            return
+        if _within(_alive(case).last, event, SAME_PROCESS_S):
             yield case
 
     def _struck_together(self, host: str, finding: Finding) -> Iterator[Case]:
@@ -359,7 +365,7 @@ class Correlator:
         if isinstance(detail, HungTaskDetail):
             related, owner = detail.gpu_related, detail.blocked_by
             if owner and owner.rpartition(":")[2].isdigit():
-                held = self._by_pid.get((host, int(owner.rpartition(":")[2])))
+                held, _ = self._by_pid.get((host, int(owner.rpartition(":")[2])), (None, None))
                 if held is not None and _within(_alive(held).last, event, HUNG_TASK_SILENCE_S):
                     yield held
         else:
@@ -471,7 +477,7 @@ class Correlator:
         if event.kind in ("xid", "sxid", "nvrm", "aer") and event.pci is not None:
             self._by_gpu.setdefault(host, {})[event.pci, event.gpu_instance] = case
         if event.pid is not None and event.pid_role != "victim":
-            self._by_pid[host, event.pid] = case
+            self._by_pid[host, event.pid] = case, event.process
         topic = {"hung_task": "hung", "mce": "mce", "oom_kill": "oom", "aer": f"aer {event.pci}"}.get(event.kind)
         topic = "lockup" if event.kind in _LOCKUPS else event.kind if event.kind in _USER_SPACE else topic
         if topic:

@@ -48,6 +48,8 @@ class LogLine:
         delta_us: Time since the record before it (`[  +0.000092]`).
         form: Name of the format, for the report; "" for a bare line.
         kernel: The decoration says that the kernel wrote it (a tag, printk's clock, facility 0).
+        facility: The facility that syslog printed in front (0 is the kernel).
+        partial: A container's runtime cut the message here; the next line goes on with it.
         record: A complete record, where the line was a journal entry.
     """
 
@@ -65,6 +67,8 @@ class LogLine:
     timed: bool = False
     form: str = ""
     kernel: bool = False
+    facility: int | None = None
+    partial: bool = False
     record: Record | None = None
 
 
@@ -73,7 +77,7 @@ _OCTAL = lazy(r"#0(11|12|15)")
 _GREP = lazy(
     r"(?:[\w./+@-]*(?:\.log|\.txt|\.gz|syslog|messages|dmesg)[\w.-]*)[:-](?:\d+[:-])?(?=[^\s/])|\d{1,9}[:-](?=[\[A-Z<]\S)"
 )
-_UPTIME = lazy(r"\[? {0,11}(\d{1,9})\.(\d{1,9})(?: <[ \d.+]*>)?\] ?")
+_UPTIME = lazy(r"\[? {0,11}(\d{1,9})\.(\d{1,9})(?: <[ \d.+]*>)? {0,20}\] ?")
 _CALLER = lazy(r"\[ *[TC]\d+\] ?")
 _CTIME = lazy(r"\[\S+ +(\S+) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: <[ \d.+]*>)?\] ?")
 _HEADING = lazy(r"\[([^\W\d_]{3,9}\.?|\d{1,2}[月월]) *(\d{1,2}) (\d\d):(\d\d)\] ?")
@@ -98,7 +102,7 @@ _LEVEL = lazy(
 )
 _TALOS = lazy(r"([\w.-]+): (?=(?:kern|user|daemon): )")
 _CLUSTER = lazy(r"([A-Za-z][\w.-]*): (?=\[ *\d+\.\d{2}|\[[A-Z][a-z]{2} [A-Z][a-z]{2} )")
-_CRI = lazy(r"(?:stdout|stderr) [FP] ")
+_CRI = lazy(r"(?:stdout|stderr) ([FP]) ")
 _COMPONENT = lazy(r"\[[A-Z]+\](?=\d{4}-)")
 _KERNEL_TAG = lazy(r"(?:(\S+) +)??kernel:(?: |(?=\[)|$)")
 _TAG = lazy(r"(?:([\w.:-]+) +)?(\([^\s()]+\)|[^\s:\[\]()]+)(?:\[(\d*)\])?:(?: |$)")
@@ -115,6 +119,12 @@ _CANDIDATE = lazy(
 )
 _BOOT = lazy(r"-- (?:Boot ([0-9a-f]{32})|Reboot) --$")
 _VERBOSE = lazy(r"(?:_|__)?[A-Z][A-Z_]{2,}=")
+_SEL = lazy(
+    r" {0,4}[0-9a-f]{1,4} *\| *(?:(\d\d)/(\d\d)/(\d{4}|\d\d) *\| *(\d\d):(\d\d):(\d\d)(?: ([A-Z]{2,5}|[+-]\d\d))?|Pre-Init *\|[^|]*) *\|"
+)
+"""ipmitool sel list, sel elist; the zone since 1.8.19."""
+_SHIPPED = lazy(r"(?:(\S+)\t([\w.-]+)\t|(\d{4}-\d\d-\d\d \S+ [+-]\d{4}) ([\w.-]+): )(?=\{.)")
+"""Fluentd's out_file (tabs) and out_stdout: time, tag, object."""
 _LONGEST_JSON = 1 << 16
 
 
@@ -125,7 +135,7 @@ def parse_line(line: str, starts: tuple[str, ...] = MESSAGE_STARTS) -> LogLine:
         line: Decoded, with or without its line end.
         starts: How the messages that matter begin.
     """
-    rest = _clean(line)
+    rest = _clean(line).removeprefix("data: ")
     out = LogLine(rest)
     if rest.startswith("{") and len(rest) <= _LONGEST_JSON and (entry := _json_object(rest)) is not None:
         return _from_object(entry, starts) or out
@@ -142,18 +152,24 @@ def parse_line(line: str, starts: tuple[str, ...] = MESSAGE_STARTS) -> LogLine:
     if rest.startswith("-- ") and (boot := _BOOT.match(rest)):
         out.boot_id, out.form, out.kernel = boot[1] or "", "journalctl", True
         return out
+    if rest.endswith("}") and (shipped := _shipped_object(rest, starts)) is not None:
+        return shipped
     text = _peel(rest, out)
     if out.timed or out.kernel or out.program:
         out.text = text
+    elif (sel := _SEL.match(rest)) is not None:
+        _sel_time(sel, out)
     else:
         _unframe(rest, out)
     if not out.timed:
         _app_time(out.text.lstrip(), out)
+    if out.partial:
+        out.text += line[len(line.rstrip("\r\n \t")) :].rstrip("\r\n")
     return _judge(out, starts)
 
 
 def _clean(line: str) -> str:
-    rest = line.rstrip("\r\n \t\0").lstrip("\0\ufeff")
+    rest = line.rstrip("\r\n \t\0").lstrip("\0\ufeff\x1e")
     if "\x1b" in rest or "#033[" in rest or "^[[" in rest:
         rest = _ANSI.sub("", rest).rstrip()
     if "\r" in rest:
@@ -161,6 +177,16 @@ def _clean(line: str) -> str:
     if "#0" in rest:
         rest = _OCTAL.sub(lambda octal: {"11": "\t", "12": "\n", "15": ""}[octal[1]], rest).rstrip()
     return rest
+
+
+def _sel_time(sel: re.Match[str], out: LogLine) -> None:
+    """The time of a line of the BMC's event log, which stays in the text: it is a column of it."""
+    out.timed, out.form = True, "ipmitool sel"
+    if sel[1] is None:
+        return
+    month, day, year, hour, minute, second = map(int, sel.group(1, 2, 3, 4, 5, 6))
+    year += 2000 if year < 100 else 0
+    out.stamp = Stamp(year, month, day, hour, minute, second, 0, 0 if sel[7] in ("UTC", "GMT") else None, 1.0)
 
 
 def _unframe(rest: str, out: LogLine) -> None:
@@ -306,7 +332,7 @@ def _priority(rest: str, out: LogLine) -> str | None:
     rest = rest[priority.end() :]
     if version := _RFC5424.match(rest):
         return _behind_rfc5424(rest[version.end() :], facility, out)
-    out.kernel = facility == 0
+    out.kernel, out.facility = facility == 0, facility
     if facility and rest.lstrip().startswith("["):
         out.trusted = "no"
     return rest
@@ -319,11 +345,8 @@ def _behind_rfc5424(rest: str, facility: int | None, out: LogLine) -> str:
         return rest
     if iso:
         _timed(out, _iso_stamp(iso), "syslog (RFC 5424)")
-    out.timed, out.host = True, _host(fields[2])
-    _tagged(out, fields[3], fields[4] if fields[4].isdecimal() else None)
-    if facility not in (None, 0) and out.kernel:
-        out.trusted, out.kernel = "no", False
-    return rest[fields.end() :]
+    out.timed, out.host, out.facility = True, _host(fields[2]), facility
+    return _told_by(fields[3], fields[4] if fields[4].isdecimal() else None, rest[fields.end() :], out)
 
 
 def _bare_rfc5424(rest: str, out: LogLine) -> str | None:
@@ -392,7 +415,7 @@ def _behind_iso(rest: str, iso: re.Match[str], out: LogLine) -> str | None:
     _timed(out, stamp, out.form or form)
     rest = rest[iso.end() :]
     if cri := _CRI.match(rest):
-        out.form, out.timed = "container log", True
+        out.form, out.timed, out.partial = "container log", True, cri[1] == "P"
         return rest[cri.end() :]
     out.kernel = out.kernel or dmesg
     return rest if dmesg or bracketed or iso[3] == "/" or out.kernel else _behind_time(rest, out, spaced=iso[6] == " ")
@@ -438,6 +461,15 @@ def _behind_time(rest: str, out: LogLine, *, spaced: bool = False) -> str:
         return rest[tagged.start(2) :] if pid is None else f"{program}: {rest[tagged.end() :]}"
     _tagged(out, program, pid)
     return rest[tagged.end() :]
+
+
+def _told_by(tag: str, pid: str | None, message: str, out: LogLine) -> str:
+    """Take a tag that travels in a field of its own; the message, with the first word back that syslog made a tag of."""
+    if pid is None and _INJECTED.match(tag):
+        out.program, out.trusted, out.kernel = tag, "no", False
+        return f"{tag}: {message.lstrip()}"
+    _tagged(out, tag, pid)
+    return message
 
 
 def _tagged(out: LogLine, program: str, pid: str | None) -> None:
@@ -499,6 +531,8 @@ def _judge(out: LogLine, starts: tuple[str, ...]) -> LogLine:
         at = _behind_other_text(out, at)
     if at >= 0 and out.program is not None and out.record is None:
         out.trusted = "no"
+    if out.facility and out.program is None and (out.kernel or at >= 0):
+        out.trusted, out.kernel = "no", False
     return out
 
 
@@ -580,21 +614,80 @@ def _from_object(entry: dict[str, object], starts: tuple[str, ...]) -> LogLine |
             record.program_pid, record.trusted, False, True, "journalctl -o json", record.program is None, record,
         )  # fmt: skip
         return _judge(out, starts)
-    message = next((text for key in _MESSAGE_KEYS if (text := _inner_text(entry.get(key))) is not None), None)
-    if message is None:
+    entry = _with_payload(entry)
+    key = next((key for key in _MESSAGE_KEYS if _inner_text(entry.get(key)) is not None), None)
+    if key is None:
         return None
+    message = _inner_text(entry[key]) or ""
     out = parse_line(message.rstrip("\n"), starts)
     out.form = "JSON lines" + (f" ({out.form})" if out.form else "")
+    out.partial = out.partial or (key == "log" and "stream" in entry and not message.endswith("\n"))
+    out.text += message[len(message.rstrip(" ")) :] if out.partial else ""
+    _object_clocks(entry, out)
+    out.host = out.host or next((name for key in _HOST_KEYS if isinstance(name := entry.get(key), str) and name), None)
+    return _object_sender(entry, out, starts)
+
+
+def _with_payload(entry: dict[str, object]) -> dict[str, object]:
+    """With what an envelope holds: Google Cloud's `jsonPayload`, Fluentd's `record`."""
+    inner = next((inner for key in _PAYLOADS if isinstance(inner := entry.get(key), dict)), None)
+    return entry if inner is None else {**entry, **inner}
+
+
+def _object_clocks(entry: dict[str, object], out: LogLine) -> None:
+    """The time beside the message, where the message itself has none; `dmesg -J` has printk's clock there."""
+    time = entry.get("time")
+    if "pri" in entry and isinstance(time, (int, float)) and 0 <= time < 1e8:
+        out.uptime_us, out.timed, out.form = round(time * 1e6), True, "dmesg -J"
+        return
     outer = next((time for key in _TIME_KEYS if (time := _object_time(entry.get(key))) is not None), None)
     if outer is not None and out.stamp is None and out.epoch_us is None:
         out.stamp, out.epoch_us = (outer, None) if isinstance(outer, Stamp) else (None, outer)
     out.timed = out.timed or outer is not None
-    out.host = out.host or next((name for key in _HOST_KEYS if isinstance(name := entry.get(key), str) and name), None)
-    return out
+
+
+def _object_sender(entry: dict[str, object], out: LogLine, starts: tuple[str, ...]) -> LogLine:
+    """Who sent it, by the fields beside the message: a facility other than the kernel's is user space."""
+    out.facility = out.facility or _object_facility(entry)
+    tag = next((tag for key in _TAG_KEYS if isinstance(tag := entry.get(key), str) and tag.strip(" -")), "").strip()
+    tagged = _BARE_TAG.match(f"{tag.rstrip(':')}:") if tag else None
+    if tagged is not None and out.program is None and not out.kernel:
+        out.text = _told_by(tagged[1], tagged[2] or None, out.text, out)
+        if out.program is not None and not out.text.startswith(starts):
+            return out
+    out.kernel = out.kernel or (out.facility == 0 and out.program is None)
+    return _judge(out, starts)
+
+
+def _object_facility(entry: dict[str, object]) -> int | None:
+    """As a number or a word; `dmesg -J` has it in `pri`, or with -x in `fac`."""
+    for key in _FACILITY_KEYS:
+        value = entry.get(key)
+        if isinstance(value, str) and value.isdecimal():
+            value = int(value)
+        if isinstance(value, int) and 0 <= value < 24:
+            return value
+        if isinstance(value, str) and value:
+            return 0 if value.lower() in ("kern", "kernel") else 1
+    pri = entry.get("pri")
+    pri = int(pri) if isinstance(pri, str) and pri.isdecimal() else pri
+    return pri >> 3 if isinstance(pri, int) and 0 <= pri < 192 else None
+
+
+def _shipped_object(rest: str, starts: tuple[str, ...]) -> LogLine | None:
+    """An object behind a time and a tag."""
+    front = _SHIPPED.match(rest) if len(rest) <= _LONGEST_JSON else None
+    entry = _json_object(rest[front.end() :]) if front else None
+    if front is None or entry is None:
+        return None
+    return _from_object({"@timestamp": front[1] or front[3], **entry}, starts)
 
 
 _MESSAGE_KEYS = ("MESSAGE", "message", "msg", "log", "text", "_raw", "body", "Body", "line", "textPayload")
-_TIME_KEYS = ("@timestamp", "time", "timestamp", "ts", "__REALTIME_TIMESTAMP", "_time", "Timestamp", "date")
+_PAYLOADS = ("jsonPayload", "record")
+_TAG_KEYS = ("syslogtag", "programname", "app-name", "appname", "app_name", "ident", "SYSLOG_IDENTIFIER")
+_FACILITY_KEYS = ("syslogfacility", "fac", "facility", "syslog_facility", "SYSLOG_FACILITY", "facility_label")
+_TIME_KEYS = ("timereported", "@timestamp", "time", "timestamp", "ts", "__REALTIME_TIMESTAMP", "_time", "Timestamp", "date")
 _HOST_KEYS = ("host", "hostname", "_HOSTNAME", "node", "node_name", "instance")
 
 

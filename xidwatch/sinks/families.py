@@ -80,7 +80,5 @@ FAMILIES = (
     Family("xidwatch_history_write_failures_total", "counter", (), "Writes that failed; they are repeated."),
     Family("xidwatch_history_dropped_total", "counter", (), "Entries that lost their details because too many waited."),
     Family("xidwatch_history_set_aside_total", "counter", (), "History files that could not be used and were renamed."),
-    Family("xidwatch_hook_runs_total", "counter", ("result",), "Runs of the operator's hook."),
-    Family("xidwatch_hook_last_duration_seconds", "gauge", (), "How long its latest run took."),
     Family("xidwatch_series_withheld", "gauge", (), "Series of incidents left out because there are too many."),
 )  # fmt: skip

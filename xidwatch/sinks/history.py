@@ -34,6 +34,7 @@ __all__ = [
 _BATCH_ROWS = 200
 _GATHER_S = 0.05
 _RETRY_FIRST_S = 0.1
+_PATIENCE_S = 3.0
 _MOST_MESSAGES = 100
 
 
@@ -175,11 +176,12 @@ class History:
         self._inode = 0
         self._poll_due_s = self._age_due_s = 0.0
         self._trimming = False
+        self._opening = threading.Thread(target=self._first_look, name="history-open", daemon=True)
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
 
     @classmethod
     def open(cls, path: Path, limits: Limits | None = None, clock_us: Callable[[], int] | None = None) -> History:
-        """Load what is stored and start the thread; blocks while the disk does.
+        """Load what is stored and start the thread; waits some seconds for a disk that does not answer, then goes on without.
 
         A file that is torn or from a newer version is renamed and a new one begun; where none can be written the history lives
         in memory and the thread keeps trying. Either is told by `take_messages` and `health`.
@@ -188,15 +190,27 @@ class History:
             clock_us: Tells the time, microseconds since 1970.
         """
         history = cls(path, limits or Limits(), clock_us or (lambda: time.time_ns() // 1000))
-        try:
-            history._open_file(thorough=True).close()
-        except (OSError, sqlite3.Error) as error:
-            history._failed(error)
-            # A file system that went read-only still tells the totals.
-            with suppress(OSError, sqlite3.Error, file.Unusable), opened_for_reading(path) as connection:
-                history._adopt(connection)
+        first = history._opening
+        first.start()
+        first.join(_PATIENCE_S)
+        if first.is_alive():
+            with history._wake:
+                history._failures += 1
+                history._last_error = "the disk does not answer"
+                history._messages.append(
+                    f"the disk under {path} does not answer; watching goes on, the past is read when it does"
+                )
         history._thread.start()
         return history
+
+    def _first_look(self) -> None:
+        try:
+            self._open_file(thorough=True).close()
+        except (OSError, sqlite3.Error) as error:
+            self._failed(error)
+            # A file system that went read-only still tells the totals.
+            with suppress(OSError, sqlite3.Error, file.Unusable), opened_for_reading(self._path) as connection:
+                self._adopt(connection)
 
     def append(self, entry: Entry) -> bool:
         """Count an entry and have it stored; True when its identity is new, False when only the position moves."""
@@ -263,9 +277,11 @@ class History:
     def recent_entries(self, limit: int = 20_000) -> list[StoredEntry]:
         """The last stored events and context lines, oldest first, for a replay at the start; reads the disk.
 
-        Those that cannot be decoded are left out and counted in `damaged_total`.
+        Those that cannot be decoded are left out and counted in `damaged_total`; none while the disk does not answer.
         """
         entries: list[StoredEntry] = []
+        if self._opening.is_alive():
+            return entries
         with suppress(OSError, sqlite3.Error, file.Unusable), opened_for_reading(self._path) as connection:
             entries = latest_entries(connection, limit)
         with self._wake:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from xidwatch.core.parse import Further
@@ -67,47 +67,25 @@ def every_line(chunks: Iterable[bytes]) -> Iterator[NumberedLine]:
 
 
 def find_hits(literals: Sequence[str]) -> Hits:
-    """A function that gives where lines of a block of bytes hold a literal, ascending, by the fastest library at hand.
+    """A function that gives where in a block of bytes the literals stand, ascending, by the fastest library at hand.
 
-    The places lie in those lines, at a literal or elsewhere.
-    A short piece that is rare in logs stands for the literals that hold it, and its line is then looked at closely.
-    Beyond 64 patterns aho-corasick drops its vectorised search and becomes five times slower, so they are looked for in
-    groups, sorted since patterns that begin alike cost less together.
+    A literal that contains another is left to that one. Beyond 64 patterns aho-corasick drops its vectorised search and
+    becomes five times slower, so they are looked for in groups, sorted since patterns that begin alike cost less together.
     """
-    needed = _needed(literals)
+    patterns = sorted(text.encode() for text in _needed(literals))
     try:
         from ahocorasick_rs import BytesAhoCorasick, MatchKind
     except ImportError:
         return find_hits_slowly(literals)
-
-    def searches(patterns: Sequence[bytes]) -> list[BytesAhoCorasick]:
-        groups = [patterns[at : at + _GROUP] for at in range(0, len(patterns), _GROUP)]
-        return [BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst) for group in groups]
-
-    wanted = sorted(text.encode() for text in needed)
-    pieces = sorted({_piece(text) for text in wanted})
-    sure = set(wanted).intersection(pieces)
-    closely = searches(wanted)
-    groups = [pieces[at : at + _GROUP] for at in range(0, len(pieces), _GROUP)]
-    quickly = [([piece in sure for piece in group], search) for group, search in zip(groups, searches(pieces), strict=True)]
+    groups = [patterns[at : at + _GROUP] for at in range(0, len(patterns), _GROUP)]
+    automata = [BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst) for group in groups]
 
     def hits(block: bytes) -> list[int]:
-        found: list[int] = []
-        for is_sure, search in quickly:
-            for piece, start, _ in search.find_matches_as_indexes(block):
-                if is_sure[piece] or _line_has(closely, block, start):
-                    found.append(start)
-        if len(quickly) > 1:
-            found.sort()
+        found = [start for automaton in automata for _, start, _ in automaton.find_matches_as_indexes(block)]
+        found.sort()
         return found
 
     return hits
-
-
-def _line_has(searches: Sequence[object], block: bytes, at: int) -> bool:
-    end = block.find(b"\n", at)
-    line = block[block.rfind(b"\n", 0, at) + 1 : end if end >= 0 else len(block)]
-    return any(search.find_matches_as_indexes(line) for search in searches)  # type: ignore[attr-defined]
 
 
 def find_hits_slowly(literals: Sequence[str]) -> Hits:
@@ -123,15 +101,6 @@ def find_hits_slowly(literals: Sequence[str]) -> Hits:
 def _needed(literals: Sequence[str]) -> list[str]:
     distinct = list(dict.fromkeys(literals))
     return [one for one in distinct if not any(other != one and other in one for other in distinct)]
-
-
-_PIECES: tuple[bytes, ...] = ()
-"""Measured: pieces of four to nine bytes that hardly any line holds by chance, and whose first bytes the vectorised search
-tells apart well. A literal without one stands for itself."""
-
-
-def _piece(literal: bytes) -> bytes:
-    return next((piece for piece in _PIECES if piece in literal), literal)
 
 
 # --- lines ---
@@ -190,14 +159,14 @@ class _Scanner:
 
     def read(self, head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[NumberedLine]:
         """The lines worth reading of `head` and then `feed`."""
-        for block in _ahead(self._with_hits(_whole_lines(_blocks(head, feed)))):
+        for block in _ahead(self._with_hits(_ahead(_whole_lines(_blocks(head, feed))))):
             if self._lines.inside or _has_long_line(block):
                 yield from self._pieces(block)
             else:
                 yield from self._block(block)
         yield from self._last(LAST_LINES)
 
-    def _with_hits(self, blocks: Iterator[_Block]) -> Iterator[_Block]:
+    def _with_hits(self, blocks: Iterable[_Block]) -> Generator[_Block, None, None]:
         for block in blocks:
             yield block._replace(hits=self._hits(block.bytes))
 
@@ -206,6 +175,8 @@ class _Scanner:
         text, at, stop, hits = block
         upcoming = 0
         self._searched = (0, 0, ())
+        if self._sampled and stop - at > LINE_BYTES:
+            self._left = max(self._left, 1)
         hits.append(stop)
         while at < stop:
             while hits[upcoming] < at:
@@ -233,8 +204,6 @@ class _Scanner:
         if at < stop:
             self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
             self._pass(text, at, stop)
-        if self._sampled and stop > LINE_BYTES:
-            self._left = max(self._left, 1)
 
     def _heed(self, further: Further) -> None:
         self._left = max(self._left, further.whole)
@@ -313,7 +282,7 @@ def _blocks(*sources: Iterable[bytes]) -> Iterator[bytes]:
                 yield chunk if len(chunk) <= CHUNK_BYTES else chunk[at : at + CHUNK_BYTES]
 
 
-def _whole_lines(chunks: Iterable[bytes]) -> Iterator[_Block]:
+def _whole_lines(chunks: Iterable[bytes]) -> Generator[_Block, None, None]:
     """The chunks, free of the half lines at their ends; those come in blocks of their own."""
     rest = b""
     for chunk in chunks:
@@ -341,8 +310,8 @@ def _has_long_line(block: _Block) -> bool:
     return any(text.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(start, stop - _HALF_LINE, _HALF_LINE))
 
 
-def _ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
-    """The same blocks, made in a thread of their own: reading, unpacking and searching leave Python's lock to this one."""
+def _ahead(blocks: Generator[_Block, None, None]) -> Generator[_Block, None, None]:
+    """The same blocks, made in a thread of their own: reading, unpacking and searching leave Python's lock to others."""
     import queue
     import threading
 
@@ -351,10 +320,11 @@ def _ahead(blocks: Iterator[_Block]) -> Iterator[_Block]:
 
     def make() -> None:
         try:
-            for block in blocks:
-                made.put(block)
-                if stopped.is_set():
-                    return
+            with contextlib.closing(blocks):
+                for block in blocks:
+                    made.put(block)
+                    if stopped.is_set():
+                        return
             made.put(None)
         except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
             made.put(reason)
