@@ -71,6 +71,17 @@ def parse_zone(text: str) -> tzinfo:
         raise XidwatchError(f"--tz {text}: no such time zone; write UTC, local, +01:00 or a name like Europe/Berlin") from None
 
 
+def parse_year(text: str) -> int:
+    """Read `--year`.
+
+    Raises:
+        XidwatchError: no year between 1970 and 2100, within which logs of this kind are written.
+    """
+    if re.fullmatch(r"[0-9]{4}", text) and 1970 <= int(text) <= 2100:
+        return int(text)
+    raise XidwatchError(f"--year {text}: not a year from 1970 to 2100")
+
+
 def parse_moment(text: str, *, now: datetime, option: str = "--since") -> datetime:
     """Read `--since` and `--until`: RFC 3339, `2026-11-30`, `2026-11-30 02:13`, `02:13`, `2h`, `3 days ago`, `yesterday`.
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -20,14 +20,15 @@ import pytest
 
 from xidwatch.core.gpu import NodeAnswer
 from xidwatch.core.pci import PciAddress
-from xidwatch.nvml.client import NvmlClient, Timing
-from xidwatch.nvml.kin import own_command
+from xidwatch.nvml.client import Clocks, Means, NvmlClient, Timing
 
 HERE = Path(__file__).parent
 SCENARIOS = HERE / "scenarios"
 SLOTS = tuple(PciAddress(0, bus, 0) for bus in (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF))
 QUICK = Timing(deadline_s=10.0, interval_s=3600.0, apart_s=0.0)
 SOON_S = 20.0
+ALONE = Means(module=None, left_overs=lambda: ())
+"""No module to look for, and no eye for what other tests leave behind on purpose."""
 
 
 @cache
@@ -85,15 +86,23 @@ class Hands:
 
 @dataclass
 class Slowest:
-    """The longest that any call of a client took."""
+    """The longest that any call of a client took, without the time for which a busy machine had no processor for it."""
 
     seconds: float = 0.0
 
     def of(self, call: Callable[[], object]) -> None:
         """Make the call and measure it."""
-        began = time.monotonic()
+        began_s, queued_s = time.monotonic(), _queued_s()
         call()
-        self.seconds = max(self.seconds, time.monotonic() - began)
+        self.seconds = max(self.seconds, time.monotonic() - began_s - (_queued_s() - queued_s))
+
+
+def _queued_s() -> float:
+    """How long this thread has been ready to run without a processor (Documentation/scheduler/sched-stats.rst)."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1]) / 1e9
+    except OSError:
+        return 0.0
 
 
 def turn(client: NvmlClient, until: Callable[[], object], slowest: Slowest | None = None) -> None:
@@ -125,7 +134,9 @@ class Fake:
         self._environment, self.folder = environment, folder
         self.device = folder / "nvidiactl"
         self.device.touch()
+        self.blocked = folder / "blocked"
         environment.setenv("FAKE_NVML_DEVICE", str(self.device))
+        environment.setenv("FAKE_NVML_BLOCKED", str(self.blocked))
         self.use("healthy")
 
     def use(self, name: str, *lines: str) -> None:
@@ -139,24 +150,35 @@ class Fake:
         self._environment.setenv("LD_LIBRARY_PATH", str(library(old=name == "old_driver")))
 
     @contextmanager
-    def client(self, timing: Timing = QUICK, **settings: object) -> Iterator[NvmlClient]:
+    def client(self, timing: Timing = QUICK, clocks: Clocks | None = None, means: Means = ALONE) -> Iterator[NvmlClient]:
         """A client whose child runs on the fake; nothing of it is left afterwards."""
-        client = NvmlClient(timing, module=None, command=own_command(), **settings)  # type: ignore[arg-type]
+        client = NvmlClient(timing, clocks, means)
         try:
             yield client
         finally:
             client.close()
 
+    def block(self, client: NvmlClient, clocks: Hands, slowest: Slowest | None = None) -> None:
+        """Ask, wait until the child is inside the call that never returns, and let the deadline pass."""
+        self.blocked.unlink(missing_ok=True)
+        clocks.seconds += 100
+        client.ask()
+        turn(client, self.blocked.exists, slowest)
+        clocks.seconds += QUICK.deadline_s
+        (slowest or Slowest()).of(client.tick)
+
     def holders(self, *pids: int) -> list[int]:
         """Which of these processes have the pretended device open."""
-        return [pid for pid in pids if any(_target(link) == str(self.device) for link in Path(f"/proc/{pid}/fd").iterdir())]
+        return [pid for pid in pids if str(self.device) in _open_files(pid)]
 
 
-def _target(link: Path) -> str:
-    try:
-        return os.readlink(link)
-    except OSError:
-        return ""
+def _open_files(pid: int) -> list[str]:
+    found = []
+    with suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                found.append(str(link.readlink()))
+    return found
 
 
 def children() -> list[int]:
@@ -164,7 +186,8 @@ def children() -> list[int]:
     found = []
     for task in Path("/proc/self/task").iterdir():
         for pid in (task / "children").read_text(encoding="ascii").split():
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-            if "(nvml-of-" in stat and stat.rsplit(")", 1)[1].split()[0] != "Z":
-                found.append(int(pid))
+            with suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+                if "(nvml-of-" in stat and stat.rsplit(")", 1)[1].split()[0] != "Z":
+                    found.append(int(pid))
     return found

@@ -6,7 +6,7 @@
  *   count N                           how many GPUs
  *   WHO KEY VALUE...                  WHO: a GPU's number, * for all, or node
  *   WHO fail FUNCTION CODE            FUNCTION: its name in nvml.h, or * for every function that takes a device
- *   WHO block FUNCTION                never returns
+ *   WHO block FUNCTION                creates $FAKE_NVML_BLOCKED and never returns
  *   WHO slow FUNCTION MILLISECONDS
  *   WHO dstate FUNCTION               creates a file in $FAKE_NVML_FROZEN: D state for as long as that is frozen
  *   WHO crash FUNCTION
@@ -102,7 +102,11 @@ static nvmlReturn_t enter(int who, const char *function)
         struct timespec pause = { atoi(told) / 1000, atoi(told) % 1000 * 1000000L };
         nanosleep(&pause, NULL);
     }
-    if (deed(who, "block", function)) for (;;) pause();
+    if (deed(who, "block", function)) {
+        const char *sign = getenv("FAKE_NVML_BLOCKED");
+        if (sign) close(open(sign, O_CREAT | O_WRONLY, 0600));
+        for (;;) pause();
+    }
     if (deed(who, "crash", function)) abort();
     if (deed(who, "dstate", function)) {
         char path[512];

@@ -9,17 +9,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.nvml.fake import QUICK, SLOTS, SOON_S, Fake, Hands, Slowest, children, library, sampled, turn
+from tests.nvml.fake import ALONE, QUICK, SLOTS, SOON_S, Fake, Hands, Slowest, children, library, sampled, turn
 from xidwatch.core.gpu import DriverNotLoaded, GpuState, Unresponsive, VersionMismatch
-from xidwatch.nvml.client import NvmlClient, Timing
+from xidwatch.nvml.client import Means, NvmlClient, Timing
 from xidwatch.nvml.kin import left_overs
 from xidwatch.nvml.protocol import Done, write
 
-SHORT = Timing(deadline_s=0.4, interval_s=3600.0, apart_s=0.0)
 DEAF = """
 import os, signal, sys
 def count(*_):
@@ -62,10 +62,12 @@ def kill(pid: int) -> None:
 
 def test_nothing_is_open_between_samples(fake: Fake) -> None:
     """The device is open during a sample, and no longer once it is told; the child lives on."""
-    fake.use("slow")
+    fake.use("blocked")
     with fake.client() as client:
-        client.tick()
         turn(client, lambda: fake.holders(*children()))
+    until(lambda: not children())
+    fake.use("healthy")
+    with fake.client() as client:
         sampled(client)
         assert (1, []) == (len(children()), fake.holders(*children()))
         assert not client.health().busy
@@ -87,17 +89,17 @@ def test_what_the_library_leaves_open_ends_the_child(fake: Fake) -> None:
 def test_a_call_that_never_returns(fake: Fake) -> None:
     """No call of the client takes 50 ms; those before the stuck GPU are told, the others are silent since the question."""
     fake.use("blocked")
-    slowest = Slowest()
-    with fake.client(SHORT) as client:
+    slowest, clocks = Slowest(), Hands()
+    with fake.client(clocks=clocks) as client:
         client.expect(SLOTS)
-        turn(client, lambda: client.health().missed_total, slowest)
+        fake.block(client, clocks, slowest)
         node, health = client.answers(), client.health()
         assert [GpuState] * 3 + [Unresponsive] * 5 == [type(node.gpus[pci]) for pci in SLOTS]
         silent = node.gpus[SLOTS[3]]
         assert isinstance(silent, Unresponsive)
         assert "0000:61:00.0" in silent.why and "still blocked" in silent.why
-        assert abs(silent.since_us / 1e6 - time.time()) < SOON_S
-        assert (False, 1) == (health.up, health.children_total)
+        assert clocks.seconds - QUICK.deadline_s == silent.since_us / 1e6
+        assert (False, 1, 1) == (health.up, health.children_total, health.missed_total)
         # It sleeps where signals reach it, so SIGTERM ends it.
         turn(client, lambda: not children(), slowest)
         fake.use("healthy")
@@ -107,11 +109,11 @@ def test_a_call_that_never_returns(fake: Fake) -> None:
 
 def test_nvml_init_that_never_returns(fake: Fake) -> None:
     """Every GPU that was known is silent, and keeps what it said last; what it counted does not fall."""
-    with fake.client(SHORT) as client:
+    clocks = Hands()
+    with fake.client(clocks=clocks) as client:
         sampled(client)
         fake.use("blocked_init")
-        client.ask()
-        turn(client, lambda: client.health().missed_total)
+        fake.block(client, clocks)
         node = client.answers()
     assert isinstance(node.driver, Unresponsive) and "nvmlInit" in node.driver.why
     assert [("Unresponsive", "GpuState")] * 8 == [
@@ -122,7 +124,7 @@ def test_nvml_init_that_never_returns(fake: Fake) -> None:
 def test_sigterm_once_and_no_second_child(deaf: tuple[str, ...], tmp_path: Path) -> None:
     """A child that misses its deadline gets one SIGTERM and no SIGKILL; while it lives the stuck seconds grow and no other starts."""
     slowest, clocks = Slowest(), Hands()
-    client = NvmlClient(Timing(deadline_s=10, interval_s=60, apart_s=1), clocks, deaf, module=None)
+    client = NvmlClient(Timing(deadline_s=10, interval_s=60, apart_s=1), clocks, replace(ALONE, command=deaf))
     slowest.of(client.tick)
     turn(client, lambda: client.health().malformed_total, slowest)
     clocks.seconds += 10.5
@@ -147,7 +149,7 @@ def test_sigterm_once_and_no_second_child(deaf: tuple[str, ...], tmp_path: Path)
 def test_it_recovers_when_the_stuck_child_ends(deaf: tuple[str, ...]) -> None:
     """Once the driver lets the child go, the next sample has a fresh one."""
     clocks = Hands()
-    client = NvmlClient(Timing(deadline_s=10, interval_s=60, apart_s=1), clocks, deaf, module=None)
+    client = NvmlClient(Timing(deadline_s=10, interval_s=60, apart_s=1), clocks, replace(ALONE, command=deaf))
     client.tick()
     turn(client, lambda: client.health().malformed_total)
     clocks.seconds += 61
@@ -161,11 +163,11 @@ def test_it_recovers_when_the_stuck_child_ends(deaf: tuple[str, ...]) -> None:
 
 def test_no_child_beside_one_of_an_earlier_daemon(fake: Fake) -> None:
     """A new daemon finds the stuck child of the one before, starts none beside it, and begins once it is gone."""
-    forsaken = int(subprocess.run([sys.executable, "-c", FORSAKEN], check=True, capture_output=True).stdout)
+    forsaken = int(subprocess.run([sys.executable, "-c", FORSAKEN], check=True, stdout=subprocess.PIPE).stdout)
     try:
         until(lambda: forsaken in left_overs())
         clocks = Hands()
-        with fake.client(QUICK, clocks=clocks) as client:
+        with fake.client(QUICK, clocks, Means(module=None)) as client:
             client.expect(SLOTS)
             for _ in range(10):
                 client.ask()
@@ -206,22 +208,21 @@ def test_a_library_that_takes_the_process_down(fake: Fake) -> None:
 
 def test_the_sick_one_is_asked_last(fake: Fake) -> None:
     """After one stuck sample the healthy GPUs are asked first: only the sick one is silent in the next."""
-    with fake.client(SHORT) as client:
+    clocks = Hands()
+    with fake.client(clocks=clocks) as client:
         sampled(client)
         fake.use("blocked")
+        fake.block(client, clocks)
+        first = client.answers()
         for _ in range(2):
-            missed = client.health().missed_total
-            client.ask()
-            turn(client, lambda missed=missed: client.health().missed_total > missed and not children())  # type: ignore[misc]
-        first = client.answers().gpus[SLOTS[3]]
-        client.ask()
-        turn(client, lambda: client.health().missed_total == 3)
+            turn(client, lambda: not client.health().busy)
+            fake.block(client, clocks)
         node = client.answers()
-    # 4 to 7 were silent behind 3 in the first; after that each comes before it, by its slot.
-    assert [GpuState] * 3 == [type(node.gpus[pci]) for pci in SLOTS[:3]]
-    last = node.gpus[SLOTS[3]]
-    assert isinstance(first, Unresponsive) and isinstance(last, Unresponsive)
-    assert first.since_us == last.since_us
+    assert [GpuState] * 3 + [Unresponsive] * 5 == [type(first.gpus[pci]) for pci in SLOTS]
+    before, after = first.gpus[SLOTS[3]], node.gpus[SLOTS[3]]
+    assert isinstance(before, Unresponsive) and isinstance(after, Unresponsive)
+    assert before.since_us == after.since_us
+    assert [SLOTS[3]] == [pci for pci in SLOTS if not isinstance(node.gpus[pci], GpuState)]
 
 
 def test_driver_upgrade_under_the_daemon(fake: Fake) -> None:
@@ -253,8 +254,7 @@ def test_nvml_is_not_touched_without_the_module(fake: Fake) -> None:
     """With the kernel module unloaded nvmlInit, which would load it again, is not called."""
     fake.use("blocked_init")
     module = fake.folder / "module"
-    with fake.client() as client:
-        client._module = str(module)
+    with fake.client(means=replace(ALONE, module=str(module))) as client:
         assert isinstance(sampled(client).driver, DriverNotLoaded)
         fake.use("healthy")
         module.mkdir()
@@ -311,9 +311,8 @@ def test_release_and_resume(fake: Fake) -> None:
 
 def test_release_during_a_sample(fake: Fake) -> None:
     """The sample that is going on is finished, and then nothing is held."""
-    fake.use("slow")
+    fake.use("slow", "* slow nvmlDeviceGetTemperature 250")
     with fake.client() as client:
-        client.tick()
         turn(client, lambda: fake.holders(*children()))
         client.release()
         assert client.health().busy
@@ -331,7 +330,7 @@ def test_the_child_ends_with_its_daemon(fake: Fake) -> None:
 
 def test_no_child_can_be_started() -> None:
     """What cannot be started is said, and tried again at the interval."""
-    client = NvmlClient(command=("/nonexistent/python",), clocks=Hands())
+    client = NvmlClient(clocks=Hands(), means=replace(ALONE, command=("/nonexistent/python",)))
     client.tick()
     assert (False, 60.0) == (client.health().up, client.due_s())
     assert "no child could be started" in (client.health().why or "")
@@ -342,7 +341,7 @@ def test_an_answer_to_another_question_is_not_believed() -> None:
     """Answers carry the number of their question."""
     stale = write(Done(number=99)).decode()
     script = f"import sys; print({stale!r}, flush=True); sys.stdin.read()"
-    client = NvmlClient(command=(sys.executable, "-c", script), module=None)
+    client = NvmlClient(means=replace(ALONE, command=(sys.executable, "-c", script)))
     client.tick()
     turn(client, lambda: client.health().malformed_total)
     assert 0 == client.health().samples_total

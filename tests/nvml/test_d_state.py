@@ -12,19 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.nvml.fake import SLOTS, Fake, Slowest, children, sampled, turn
+from tests.nvml.fake import QUICK, SLOTS, Fake, Hands, Slowest, children, sampled, turn
 from tests.system import hung_task
 from xidwatch.core.gpu import GpuState, Unresponsive
-from xidwatch.nvml.client import Timing
+from xidwatch.nvml.client import Means
 from xidwatch.nvml.kin import left_overs
 
 pytestmark = [pytest.mark.system, pytest.mark.root]
 
-SHORT = Timing(deadline_s=0.4, interval_s=3600.0, apart_s=0.0)
 EARLIER = """
 import json, time
-from xidwatch.nvml.client import NvmlClient, Timing
-client = NvmlClient(Timing(deadline_s=0.4), module=None)
+from xidwatch.nvml.client import Means, NvmlClient, Timing
+client = NvmlClient(Timing(deadline_s=2), means=Means(module=None))
 while not client.health().missed_total:
     client.tick()
 began = time.monotonic()
@@ -51,20 +50,24 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> object:
 
 def test_d_state_leaves_the_loop_untouched(fake: Fake, disk: Path) -> None:
     """With the child in D state, deaf even to SIGKILL, each call of the client stays under 50 ms; thawed, all is well again."""
-    slowest = Slowest()
+    slowest, clocks = Slowest(), Hands()
     fake.use("d_state")
-    with fake.client(SHORT) as client:
+    with fake.client(clocks=clocks) as client:
         client.expect(SLOTS)
         with hung_task.frozen(disk):
-            turn(client, lambda: client.health().missed_total, slowest)
+            turn(client, lambda: "D" in [state_of(pid) for pid in children()], slowest)
             (child,) = children()
-            assert "D" == state_of(child)
+            clocks.seconds += QUICK.deadline_s
+            slowest.of(client.tick)
             os.kill(child, signal.SIGKILL)
-            node, before = client.answers(), client.health().stuck_s
+            node = client.answers()
             assert [GpuState] * 3 + [Unresponsive] * 5 == [type(node.gpus[pci]) for pci in SLOTS]
-            turn(client, lambda: client.health().stuck_s > before + 0.5, slowest)
-            client.ask()
-            turn(client, lambda: client.health().stuck_s > before + 1, slowest)
+            for _ in range(100):
+                clocks.seconds += 60
+                client.ask()
+                slowest.of(client.tick)
+                slowest.of(client.read)
+            assert 6000.0 == client.health().stuck_s
             assert ([child], "D", 1) == (children(), state_of(child), client.health().children_total)
         turn(client, lambda: not client.health().busy, slowest)
         assert [GpuState] * 8 == [type(one) for one in sampled(client, slowest).gpus.values()]
@@ -83,7 +86,7 @@ def test_restart_beside_a_child_in_d_state(fake: Fake, disk: Path) -> None:
         child = int(why.split("child ")[1].split()[0])
         assert ("D", (child,)) == (state_of(child), left_overs())
         assert took_s < 0.05
-        with fake.client(SHORT) as client:
+        with fake.client(means=Means(module=None)) as client:
             began = time.monotonic()
             client.tick()
             assert time.monotonic() - began < 0.05

@@ -109,7 +109,11 @@ class Incident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputReport:
-    """What was read of one input, as the JSON contract lists it. Times are records, None when the log has none."""
+    """What was read of one input, as the JSON contract lists it. Times are records, None when the log has none.
+
+    Attributes:
+        unread: It should have been read and could not be, or not to its end; the notes say why.
+    """
 
     path: str
     format: str
@@ -120,6 +124,24 @@ class InputReport:
     lost_records: int = 0
     boot_ids: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    unread: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filtered:
+    """What was left out because the person asked for a part only.
+
+    Attributes:
+        options: As on the command line: `--class memory`.
+        incidents: How many were left out; one that crosses a limit of time counts too.
+        worst: Severity of the worst of them; None without any.
+        undated: Occurrences without a date, which no limit of time leaves out.
+    """
+
+    options: tuple[str, ...]
+    incidents: int
+    worst: Severity | None = None
+    undated: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +164,7 @@ class Postmortem:
         loose: Members that belong to no incident (untrusted or unclassifiable events), in order of time.
         malformed: Lines that are certainly ours but unreadable.
         records: Lines read in all inputs together.
+        filtered: None when everything was asked for.
     """
 
     inputs: tuple[InputReport, ...]
@@ -152,3 +175,4 @@ class Postmortem:
     malformed: tuple[str, ...] = ()
     records: int = 0
     gpu_lines: int = 0
+    filtered: Filtered | None = None

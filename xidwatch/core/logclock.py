@@ -14,6 +14,9 @@ _BOOT_AFTER_US = 2_000_000
 _DAY_US = 86_400_000_000
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _MOST_HOSTS = 1000
+_FARTHEST_ZONE_S = 14 * 3600
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999: what a date can show."""
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class LogClock:
         year: The year of the first line without a year, when somebody knows it; else worked out by `look_ahead`.
         assumed_year: True once a year had to be worked out.
         first_year: The year that the log was taken to begin in.
+        odd_zones: Times met whose zone does not exist; they were read as if they named none.
     """
 
     tz: tzinfo
@@ -46,6 +50,7 @@ class LogClock:
     year: int | None = None
     assumed_year: bool = False
     first_year: int | None = None
+    odd_zones: int = 0
     boot_ids: list[str] = field(default_factory=list)
     _yearday: int = 0
     _hosts: dict[str | None, _Boot] = field(default_factory=dict)
@@ -85,6 +90,9 @@ class LogClock:
             return replace(
                 line.record, text=line.text, stream=stream, seq=seq, line=number, glued=line.glued, trusted=line.trusted
             )  # fmt: skip
+        if line.stamp is not None and abs(line.stamp.offset_s or 0) > _FARTHEST_ZONE_S:
+            line.stamp = line.stamp._replace(offset_s=None)
+            self.odd_zones += 1
         boot = self._boot(line.host)
         if line.boot_id is not None:
             self._turn_boot(line.boot_id)
@@ -179,6 +187,10 @@ class LogClock:
         return self._previous_error_s if line.delta_us is not None else 0.0
 
     def _wall_us(self, line: LogLine) -> int | None:
+        wall_us = self._read_wall_us(line)
+        return wall_us if wall_us is not None and _FIRST_US <= wall_us <= _LAST_US else None
+
+    def _read_wall_us(self, line: LogLine) -> int | None:
         if line.epoch_us is not None:
             return line.epoch_us
         if line.stamp is not None:

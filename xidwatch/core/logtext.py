@@ -48,9 +48,9 @@ class LogLine:
         delta_us: Time since the record before it (`[  +0.000092]`).
         form: Name of the format, for the report; "" for a bare line.
         kernel: The decoration says that the kernel wrote it (a tag, printk's clock, facility 0).
+        record: A complete record, where the line was a journal entry.
         facility: The facility that syslog printed in front (0 is the kernel).
         partial: A container's runtime cut the message here; the next line goes on with it.
-        record: A complete record, where the line was a journal entry.
     """
 
     text: str
@@ -67,9 +67,9 @@ class LogLine:
     timed: bool = False
     form: str = ""
     kernel: bool = False
+    record: Record | None = None
     facility: int | None = None
     partial: bool = False
-    record: Record | None = None
 
 
 _ANSI = lazy(r"(?:\x1b|#033|\^\[)\[[0-9;?]*[ -/]*[@-~]")
@@ -120,7 +120,8 @@ _CANDIDATE = lazy(
 _BOOT = lazy(r"-- (?:Boot ([0-9a-f]{32})|Reboot) --$")
 _VERBOSE = lazy(r"(?:_|__)?[A-Z][A-Z_]{2,}=")
 _SEL = lazy(
-    r" {0,4}[0-9a-f]{1,4} *\| *(?:(\d\d)/(\d\d)/(\d{4}|\d\d) *\| *(\d\d):(\d\d):(\d\d)(?: ([A-Z]{2,5}|[+-]\d\d))?|Pre-Init *\|[^|]*) *\|"
+    r" {0,4}[0-9a-f]{1,4} *\| *"
+    r"(?:(\d\d)/(\d\d)/(\d{4}|\d\d) *\| *(\d\d):(\d\d):(\d\d)(?: ([A-Z]{2,5}|[+-]\d\d))?|Pre-Init *\|[^|]*) *\|"
 )
 """ipmitool sel list, sel elist; the zone since 1.8.19."""
 _SHIPPED = lazy(r"(?:(\S+)\t([\w.-]+)\t|(\d{4}-\d\d-\d\d \S+ [+-]\d{4}) ([\w.-]+): )(?=\{.)")
@@ -663,15 +664,19 @@ def _object_facility(entry: dict[str, object]) -> int | None:
     """As a number or a word; `dmesg -J` has it in `pri`, or with -x in `fac`."""
     for key in _FACILITY_KEYS:
         value = entry.get(key)
-        if isinstance(value, str) and value.isdecimal():
-            value = int(value)
-        if isinstance(value, int) and 0 <= value < 24:
-            return value
-        if isinstance(value, str) and value:
+        number = _whole_number(value)
+        if number is not None and number < 24:
+            return number
+        if number is None and isinstance(value, str) and value:
             return 0 if value.lower() in ("kern", "kernel") else 1
-    pri = entry.get("pri")
-    pri = int(pri) if isinstance(pri, str) and pri.isdecimal() else pri
-    return pri >> 3 if isinstance(pri, int) and 0 <= pri < 192 else None
+    pri = _whole_number(entry.get("pri"))
+    return pri >> 3 if pri is not None and pri < 192 else None
+
+
+def _whole_number(value: object) -> int | None:
+    if isinstance(value, str) and value.isdecimal() and len(value) < 10:
+        return int(value)
+    return value if isinstance(value, int) and value >= 0 else None
 
 
 def _shipped_object(rest: str, starts: tuple[str, ...]) -> LogLine | None:

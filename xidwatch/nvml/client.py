@@ -67,6 +67,21 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Means:
+    """What the client reaches out to; tests give their own.
+
+    Attributes:
+        command: What to start as the child; xidwatch's own when None.
+        module: Folder that is there while the kernel module is loaded; None not to look.
+        left_overs: Pids of children that an earlier daemon left behind.
+    """
+
+    command: Sequence[str] | None = None
+    module: str | None = MODULE
+    left_overs: Callable[[], tuple[int, ...]] = left_overs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NvmlHealth:
     """How the way to NVML is.
 
@@ -124,27 +139,17 @@ class _Counts:
 class NvmlClient:
     """What NVML says of the GPUs, as far as it says anything. No method blocks."""
 
-    def __init__(
-        self,
-        timing: Timing | None = None,
-        clocks: Clocks | None = None,
-        command: Sequence[str] | None = None,
-        module: str | None = MODULE,
-    ) -> None:
-        """The first sample is due at once; nothing is started before `tick`.
-
-        Args:
-            command: What to start as the child; xidwatch's own when None.
-            module: Folder that is there while the kernel module is loaded; None not to look.
-        """
-        self._timing, self._clocks, self._module = timing or Timing(), clocks or SystemClocks(), module
-        self._command = tuple(command) if command is not None else own_command()
+    def __init__(self, timing: Timing | None = None, clocks: Clocks | None = None, means: Means | None = None) -> None:
+        """The first sample is due at once; nothing is started before `tick`."""
+        self._timing, self._clocks, self._means = timing or Timing(), clocks or SystemClocks(), means or Means()
+        self._command = tuple(self._means.command or own_command())
         self._ready = select.epoll()
         self._child: Child | None = None
         self._question: _Question | None = None
         self._late: _Late | None = None
         self._number = 0
         self._expected: tuple[PciAddress, ...] = ()
+        self._suspects: list[PciAddress] = []
         self._node = NodeAnswer()
         self._up: bool | None = None
         self._why: str | None = None
@@ -269,15 +274,14 @@ class NvmlClient:
         self._number += 1
         self._question = _Question(self._number, self._clocks.wall_us())
         self._late = _Late(now_s + self._timing.deadline_s)
-        if (why := child.send(write(Ask(number=self._number, gpus=self._order(), module=self._module)))) is not None:
+        if (why := child.send(write(Ask(number=self._number, gpus=self._order(), module=self._means.module)))) is not None:
             self._unanswered(self._question, f"child {child.pid} could not be asked: {why}")
             self._question = None
             self._dismiss()
 
     def _order(self) -> tuple[PciAddress, ...]:
-        """Those last in good health first: they are told before a sick one can block the way."""
-        known = self._node.gpus
-        return tuple(sorted({*self._expected, *known}, key=lambda pci: (not isinstance(known.get(pci), GpuState), pci)))
+        """Those at which a child got stuck come last: all others are told before they block the way again."""
+        return (*sorted(self._slots() - {*self._suspects}), *self._suspects)
 
     def _start(self) -> Child | None:
         try:
@@ -323,6 +327,7 @@ class NvmlClient:
                 question.unplaced.append(answer)
             case Told(pci=PciAddress() as pci, answer=answer):
                 question.told.add(pci)
+                question.turned_to = None
                 self._put(pci, answer)
             case Done(leaving=leaving):
                 self._finish(question, leaving)
@@ -337,6 +342,8 @@ class NvmlClient:
             answer = replace(answer, last_good=last_good(before))
         if isinstance(answer, Unresponsive) and isinstance(before, Unresponsive):
             answer = replace(answer, since_us=before.since_us)
+        if isinstance(answer, GpuState) and pci in self._suspects:
+            self._suspects.remove(pci)
         self._node = replace(self._node, gpus={**self._node.gpus, pci: answer})
 
     def _finish(self, question: _Question, leaving: str | None) -> None:
@@ -367,6 +374,9 @@ class NvmlClient:
 
     def _unanswered(self, question: _Question, why: str) -> None:
         self._up, self._why = False, why
+        culprit = question.turned_to.pci if question.turned_to is not None else None
+        if culprit is not None:
+            self._suspects = [*(pci for pci in self._suspects if pci != culprit), culprit]
         silent = Unresponsive(since_us=question.asked_us, last_good=None, why=why)
         for pci in self._slots() - question.told:
             self._put(pci, silent)
@@ -385,7 +395,7 @@ class NvmlClient:
 
     def _look(self, now_s: float) -> None:
         """See whether an earlier daemon's child still lives: no other may start beside it."""
-        before, self._left, self._looked_s = self._left, left_overs(), now_s
+        before, self._left, self._looked_s = self._left, self._means.left_overs(), now_s
         if not self._left:
             return
         if not before:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import select
+import shlex
 import stat
 import sys
 import zlib
@@ -16,7 +19,11 @@ from xidwatch.sources.scan import CHUNK_BYTES
 if TYPE_CHECKING:
     import zstandard
 
+Waiting = Callable[[str], None]
+"""Told the name of an input that has been silent for two seconds and is waited for."""
+
 _PACKED_CHUNK = 1 << 16
+_SILENCE_MS = 2000
 _SLICE_BYTES = {"gzip": 4096, "xz": 4096, "bzip2": 4096, "zstd": 256}
 """What is unpacked at once: what a broken slice gave before it broke is lost, and zstandard knows no upper limit of output."""
 
@@ -42,7 +49,7 @@ class Archive:
         taken: Bytes read from the disk so far.
     """
 
-    def __init__(self, path: str, file: BinaryIO | None = None) -> None:
+    def __init__(self, path: str, file: BinaryIO | None = None, waiting: Waiting | None = None) -> None:
         """Open `path`, or take a file that is open already.
 
         Raises:
@@ -57,6 +64,8 @@ class Archive:
         mode = os.fstat(self._file.fileno())
         self.seekable = stat.S_ISREG(mode.st_mode)
         self.size = mode.st_size if self.seekable else None
+        if not self.seekable:
+            _await(self._file, path, waiting)
         self._first = _read(self._file, _PACKED_CHUNK, path)
         self.taken = len(self._first)
         self.packing = _packing(self._first)
@@ -114,6 +123,7 @@ class Archive:
         make = _unpacker(self.packing, self.path)
         unpacker = make()
         size = _SLICE_BYTES[self.packing]
+        given = False
         try:
             for chunk in packed:
                 for at in range(0, len(chunk), size):
@@ -121,15 +131,20 @@ class Archive:
                     while rest:
                         if unpacker.eof:  # members, one behind the other
                             unpacker = make()
-                        yield from _drained(unpacker, rest)
+                        for plain in _drained(unpacker, rest):
+                            given = True
+                            yield plain
                         rest = unpacker.unused_data.lstrip(b"\0") if unpacker.eof else b""
             if not unpacker.eof:
                 yield from _drained(unpacker, b"")
         except _broken() as broken:
-            self.notes.append(f"{self.packing} data is broken ({broken}); what stood before it was read")
+            was_read = "what stood before it was read" if given else "nothing could be read"
+            self.notes.append(f"the {self.packing} data is broken ({broken}); {was_read}")
             return
         if not unpacker.eof:
-            self.notes.append(f"{self.packing} data ends early; what is there was read")
+            self.notes.append(
+                f"the {self.packing} data ends early; {'what is there was read' if given else 'nothing could be read'}"
+            )
 
 
 def _drained(unpacker: _Unpacker, packed: bytes) -> Iterator[bytes]:
@@ -202,15 +217,46 @@ def _packing(first: bytes) -> str:
 
 def _open(path: str) -> BinaryIO:
     if path == "-":
-        return sys.stdin.buffer
+        # With `<&-` Python has no standard input at all.
+        if (stdin := sys.stdin) is None:
+            raise XidwatchError("-: standard input is closed; pipe a log into it, or give a file")
+        return stdin.buffer
     try:
+        if stat.S_ISFIFO(os.stat(path).st_mode):
+            return _open_fifo(path)
         return Path(path).open("rb", buffering=0)
-    except FileNotFoundError:
-        raise XidwatchError(f"{path}: no such file; check the name, or give - to read standard input") from None
-    except PermissionError:
-        raise XidwatchError(f"{path}: not readable by you; try: sudo xidwatch explain {path}") from None
     except OSError as reason:
-        raise XidwatchError(f"{path}: {reason.strerror or reason}; check the path and the disk it is on") from None
+        raise XidwatchError(f"{path}: {why_unreadable(path, reason)}") from None
+
+
+def why_unreadable(path: str, reason: OSError) -> str:
+    """What keeps a path from being opened, and the next step."""
+    if isinstance(reason, FileNotFoundError):
+        if os.path.islink(path):
+            return f"a symbolic link to {os.readlink(path)}, which is not there"
+        return "no such file; check the name, or give - to read standard input"
+    if isinstance(reason, PermissionError):
+        return f"not readable by you; try: sudo xidwatch explain {shlex.quote(path)}"
+    if reason.errno == errno.ELOOP:
+        return "a loop of symbolic links; it leads to no file"
+    return f"{reason.strerror or reason}; check the path and the disk it is on"
+
+
+def _open_fifo(path: str) -> BinaryIO:
+    """Open it although no one writes yet: open() itself would wait without a word."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "rb", buffering=0)
+
+
+def _await(file: BinaryIO, path: str, waiting: Waiting | None) -> None:
+    """Wait for the first bytes of a pipe or a terminal, or for its end."""
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    if not poll.poll(_SILENCE_MS):
+        if waiting is not None:
+            waiting(path)
+        poll.poll()
 
 
 def _read(file: BinaryIO, size: int, path: str) -> bytes:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any, BinaryIO, Protocol
 
+from xidwatch.core.broken import Joiner
 from xidwatch.core.incident import InputReport
 from xidwatch.core.journal import parse_export, parse_journal
 from xidwatch.core.logclock import LogClock
@@ -234,6 +235,7 @@ class _Reading:
         self._later_file = place.seq > 0
         self._boot_ids: dict[str, None] = {}
         self._boot_lines = 0
+        self._joiner = Joiner()
 
     def report(self) -> InputReport:
         """What was read."""
@@ -273,11 +275,12 @@ class _Reading:
                 self._form = "journalctl -o export"
                 yield from self._export(chunks)
             case "utf-16":
-                plain = _from_utf16(chunks)
-                opening = next(plain, b"")
-                seen = probe(opening[:HEAD_BYTES], b"")
-                self._form = f"{seen.form}, UTF-16"
-                yield from self._text(seen, itertools.chain([opening], plain))
+                yield from self._respelt(_from_utf16(chunks), "UTF-16")
+            case "carriage returns":
+                yield from self._respelt((chunk.replace(b"\r", b"\n") for chunk in chunks), "carriage returns")
+            case "entries":
+                self._form = seen.form
+                yield from self._spread(seen, chunks)
             case "bug report":
                 self._form = "nvidia-bug-report.log"
                 yield from self._bug_report(seen, chunks)
@@ -289,16 +292,50 @@ class _Reading:
 
     # --- text ---
 
+    def _respelt(self, plain: Iterator[bytes], spelling: str) -> Iterator[Record]:
+        """Text that had to be spelt anew before it had lines."""
+        opening = next(plain, b"")
+        seen = probe(opening[:HEAD_BYTES], b"")
+        self._form = f"{seen.form}, {spelling}"
+        chunks = itertools.chain([opening], plain)
+        if seen.kind == "entries":
+            yield from self._spread(seen, chunks)
+        elif seen.reversed:
+            yield from self._reversed(seen, chunks, spool=True)
+        else:
+            self._settle(seen)
+            yield from self._text(seen, chunks)
+
+    def _spread(self, seen: Probe, chunks: Iterable[bytes]) -> Iterator[Record]:
+        """Entries that are not a line each; they are numbered by the line at which they begin."""
+        from xidwatch.core.entries import read_entries
+
+        entries: Iterable[NumberedLine] = read_entries(chunks)
+        with contextlib.ExitStack() as stack:
+            if seen.reversed:
+                self._note("newest entry first; read from its end")
+                self._form += ", newest first"
+                file = stack.enter_context(_spool(b"%d %s\n" % (number, _one_line(entry)) for number, entry in entries))
+                turned = Archive(self._archive.path, file).backwards()
+                entries = (_numbered(line) for _, line in every_line(_reversed_chunks(turned)))
+            if not self._later_file:
+                turn = -1 if seen.reversed else 1
+                self._clock.look_ahead(list(seen.head)[::turn], [])
+            seq = 0
+            for seq, (number, line) in enumerate(self._joiner.join(self._parsed(entries)), 1):
+                yield self._record(line, seq, number)
+            self._end(seq)
+
     def _text(self, seen: Probe, chunks: Iterable[bytes]) -> Iterator[Record]:
         number = 0
         lines = every_line(chunks) if _needs_every_line(seen) else self._scanned(seen, chunks, _WANTED)
         above = 0
-        for number, line in self._parsed(lines):
+        for number, line in self._joiner.join(self._parsed(lines)):
             if number > above + 1:
                 self._clock.skip()
             above = number
             yield self._record(line, number, number)
-        self._end(number)
+        self._end(max(number, self._joiner.number))
 
     def _scanned(self, seen: Probe, chunks: Iterable[bytes], words: Sequence[str]) -> Iterator[NumberedLine]:
         """The lines worth reading. Dates without a year are sampled: who sees too few of them misses a new year."""
@@ -310,7 +347,7 @@ class _Reading:
     def _further(self) -> Further:
         """What the reader wants, and the first lines of a boot: they name it, and hosts."""
         further = self._inputs.reader.further() if self._inputs.reader is not None else NOTHING
-        if self._boot_lines or (self._tally.first is None and self._tally.seen < _MOST_HELD):
+        if self._joiner.holds or self._boot_lines or (self._tally.first is None and self._tally.seen < _MOST_HELD):
             self._boot_lines = max(0, self._boot_lines - 1)
             return further._replace(whole=max(further.whole, 1))
         return further
@@ -331,6 +368,8 @@ class _Reading:
         self.place.seq += lines
         if self._clock.assumed_year:
             self._note(f"its dates name no year: the first is taken for {self._clock.first_year}; --year says otherwise")
+        if self._clock.odd_zones:
+            self._note("some of its times name a zone that does not exist; they are taken for times of the machine's own zone")
 
     def _settle(self, seen: Probe) -> None:
         """Give the clock what the ends of the log show."""
@@ -350,12 +389,12 @@ class _Reading:
 
     # --- newest first ---
 
-    def _reversed(self, seen: Probe, chunks: Iterator[bytes]) -> Iterator[Record]:
+    def _reversed(self, seen: Probe, chunks: Iterable[bytes], *, spool: bool = False) -> Iterator[Record]:
         self._note("newest line first; read from its end")
         self._form = f"{seen.form}, newest first"
         with contextlib.ExitStack() as stack:
             archive = self._archive
-            if not archive.plain:
+            if spool or not archive.plain:
                 archive = Archive(archive.path, stack.enter_context(_spool(chunks)))
             yield from self._from_end(seen, archive)
 
@@ -367,7 +406,7 @@ class _Reading:
         lines = self._parsed(every_line(turned) if self._inputs.whole else scan_lines(turned, _WANTED, AFTER_LINES))
         if seen.entries_forward:
             lines = _heads_first(lines)
-        for seq, (number, line) in enumerate(lines, 1):
+        for seq, (number, line) in enumerate(self._joiner.join(lines), 1):
             yield self._record(line, seq, max(1, total - number + 1))
         self._end(total)
 
@@ -454,6 +493,16 @@ def _spool(chunks: Iterable[bytes]) -> BinaryIO:
         file.write(chunk)
     file.flush()
     return file
+
+
+def _one_line(entry: bytes) -> bytes:
+    """JSON has no line ends that mean something."""
+    return entry.replace(b"\n", b" ")
+
+
+def _numbered(line: bytes) -> NumberedLine:
+    number, _, entry = line.partition(b" ")
+    return int(number) if number.isdigit() else 0, entry
 
 
 def _packed_tail(path: str) -> bytes:

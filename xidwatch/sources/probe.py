@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +15,16 @@ from xidwatch.sources.bugreport import is_bug_report
 HEAD_BYTES = 1 << 18
 _MOST_LINES = 400
 _NULS = lazy(rb"\0{16,}")
+_SPREAD_JSON = lazy(
+    rb'[\s\x1e]*(?:data: )?(?:\[\s*\{\s*"|\{[ \t]*\r?\n\s*"'
+    rb'|\{\s*"(?:dmesg|entries|logs|events|records|results|items|messages)"\s*:\s*\[)'
+)
+_VERBOSE = lazy(rb"\s*\S+ +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[^\[\n]* \[s=[0-9a-f]+;i=[0-9a-f]+;b=[0-9a-f]{32};m=")
+_REPORT = (
+    ("INFO: task ",), ("Tainted:", "Not tainted", "Blocked by coredump"), ('"echo 0 >',), ("task:",),
+    ("Call Trace:", "Call trace:"), ("<TASK>",), ("__schedule+", "[<0>] __schedule+"),
+)  # fmt: skip
+"""The lines of a hung task's report, in the order of their printing (kernel/hung_task.c, kernel/sched/core.c)."""
 _CONTROL = bytes(set(range(32)) - {7, 8, 9, 10, 12, 13, 27})
 
 
@@ -22,7 +33,8 @@ class Probe:
     """What a look at the head, and at the tail where it can be had, shows.
 
     Attributes:
-        kind: "text", "bug report", "journal file", "journal export", "utf-16", "binary" or "empty".
+        kind: "text", "entries" (of several lines each, or several in one), "carriage returns" (text without a newline),
+            "bug report", "journal file", "journal export", "utf-16", "binary" or "empty".
         form: The format that most of the lines with a time have; "text without times" when none has.
         head, tail: Lines with a time of their own; no tail when the head is all there is, or all that can be had.
         reversed: Newest first.
@@ -42,13 +54,16 @@ class Probe:
 def probe(head: bytes, tail: bytes) -> Probe:
     """Look at the first bytes of an input and, where they are known and lie behind the head, the last."""
     kind = _kind(head)
-    if kind not in ("text", "bug report"):
+    if kind == "entries":
+        first = _entries(head)
+    elif kind in ("text", "bug report"):
+        first = _sample(head.split(b"\n")[: -1 if len(head) >= HEAD_BYTES else None])
+    else:
         return Probe(kind)
-    first = _sample(head.split(b"\n")[: -1 if len(head) >= HEAD_BYTES else None])
     timed = tuple(line for line in first if line.timed)
     last = tuple(line for line in _sample(tail.split(b"\n")[1:]) if line.timed) if tail else ()
     forms = Counter(line.form for line in timed if line.form)
-    newest_first = _is_reversed(timed, last)
+    newest_first = _is_reversed(timed, last, _block_steps(first))
     opening = next((line for line in first if line.text.strip()), None)
     return Probe(
         kind=kind,
@@ -70,11 +85,26 @@ def _kind(head: bytes) -> str:
         return "utf-16"
     if head.startswith(b"__CURSOR="):
         return "journal export"
+    return _text_kind(head)
+
+
+def _text_kind(head: bytes) -> str:
     sample = _NULS.sub(b"", head[:8192])
     odd = len(sample) - len(sample.translate(None, _CONTROL))
     if not sample or odd * 20 > len(sample):
         return "binary"
-    return "bug report" if is_bug_report(head[:65536].decode("utf-8", "replace")) else "text"
+    if is_bug_report(head[:65536].decode("utf-8", "replace")):
+        return "bug report"
+    if _SPREAD_JSON.match(head) or _VERBOSE.match(head):
+        return "entries"
+    return "carriage returns" if b"\n" not in head and head.rstrip().count(b"\r") else "text"
+
+
+def _entries(head: bytes) -> list[LogLine]:
+    from xidwatch.core.entries import read_entries
+
+    found = (parse_line(entry.decode("utf-8", "replace")) for _, entry in itertools.islice(read_entries([head]), _MOST_LINES))
+    return [line for line in found if line.text.strip()]
 
 
 def _sample(lines: Sequence[bytes]) -> list[LogLine]:
@@ -83,9 +113,25 @@ def _sample(lines: Sequence[bytes]) -> list[LogLine]:
     return [parse_line(line[:4096].decode("utf-8", "replace")) for line in lines[::step] if line.strip()]
 
 
-def _is_reversed(head: Sequence[LogLine], tail: Sequence[LogLine]) -> bool:
+def _block_steps(lines: Sequence[LogLine]) -> tuple[int, int]:
+    """How often the lines of a kernel's report stand the wrong way round, and how often the right way.
+
+    Its head, its stack and all between often share one second, so that no clock tells.
+    """
+    ranks = [_rank(line.text) for line in lines]
+    steps = [later - earlier for earlier, later in pairwise(ranks) if earlier is not None and later is not None]
+    return sum(-2 <= step < 0 for step in steps), sum(0 < step <= 2 for step in steps)
+
+
+def _rank(text: str) -> int | None:
+    """Where in a hung task's report a line stands."""
+    text = text.lstrip()
+    return next((rank for rank, start in enumerate(_REPORT) if text.startswith(start)), None)
+
+
+def _is_reversed(head: Sequence[LogLine], tail: Sequence[LogLine], block_steps: tuple[int, int] = (0, 0)) -> bool:
     """Time falls all the way: at least three steps down, and hardly one up."""
-    down = up = 0
+    down, up = block_steps
     for lines in (head, tail, (*head[:1], *tail[-1:])):
         for earlier, later in pairwise(lines):
             step = _step(earlier, later)

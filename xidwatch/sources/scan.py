@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from xidwatch.core.parse import Further
+
+if TYPE_CHECKING:
+    from ahocorasick_rs import BytesAhoCorasick
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
@@ -22,9 +24,6 @@ _HALF_LINE = LINE_BYTES // 2
 _GROUP = 48
 _NEWLINE = ord(b"\n")
 _WORDS_BYTES = 1 << 16
-_BLOCKS_AHEAD = 4
-_PATIENCE_S = 0.5
-"""A reader that was interrupted is not waited for longer: it may sit in front of a silent pipe."""
 
 Hits = Callable[[bytes], list[int]]
 NumberedLine = tuple[int, bytes]
@@ -37,8 +36,8 @@ def scan_lines(
 ) -> Iterator[NumberedLine]:
     """(number from 1, line without its newline) of every line worth reading, in order, each once.
 
-    Worth reading: a line with a literal (case matters), the two before it, and the first twenty and the last two
-    hundred lines of the input. Behind those, as many lines as `after` says: a number counts from the latest line with a literal.
+    Worth reading: a line with a literal (case matters), the two before it, the first twenty and the last two hundred lines
+    of the input, and as many behind those as `after` says; a number counts from the latest line with a literal.
     `sampled` adds a line of each chunk. An input below SMALL_BYTES is yielded whole, without loading the scanner.
     """
     feed = iter(chunks)
@@ -52,7 +51,7 @@ def scan_lines(
     else:
         yield from every_line(head)
         return
-    scanner = _Scanner(find_hits(literals), after, sampled=sampled)
+    scanner = _Scanner(_searches(literals), after, sampled=sampled)
     yield from scanner.read(head, feed)
 
 
@@ -69,21 +68,36 @@ def every_line(chunks: Iterable[bytes]) -> Iterator[NumberedLine]:
 def find_hits(literals: Sequence[str]) -> Hits:
     """A function that gives where in a block of bytes the literals stand, ascending, by the fastest library at hand.
 
-    A literal that contains another is left to that one. Beyond 64 patterns aho-corasick drops its vectorised search and
-    becomes five times slower, so they are looked for in groups, sorted since patterns that begin alike cost less together.
+    A literal that contains another is left to that one.
+    """
+    return _together(_searches(literals))
+
+
+def _together(searches: Sequence[Hits]) -> Hits:
+    def hits(block: bytes) -> list[int]:
+        return sorted(start for search in searches for start in search(block))
+
+    return searches[0] if len(searches) == 1 else hits
+
+
+def _searches(literals: Sequence[str]) -> list[Hits]:
+    """Several searches that together find everything, and may run at the same time.
+
+    Beyond 64 patterns aho-corasick drops its vectorised search and becomes five times slower, so they are looked for in
+    groups, sorted since patterns that begin alike cost less together.
     """
     patterns = sorted(text.encode() for text in _needed(literals))
     try:
         from ahocorasick_rs import BytesAhoCorasick, MatchKind
     except ImportError:
-        return find_hits_slowly(literals)
+        return [find_hits_slowly(literals)]
     groups = [patterns[at : at + _GROUP] for at in range(0, len(patterns), _GROUP)]
-    automata = [BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst) for group in groups]
+    return [_search(BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst)) for group in groups]
 
+
+def _search(automaton: BytesAhoCorasick) -> Hits:
     def hits(block: bytes) -> list[int]:
-        found = [start for automaton in automata for _, start, _ in automaton.find_matches_as_indexes(block)]
-        found.sort()
-        return found
+        return [start for _, start, _ in automaton.find_matches_as_indexes(block)]
 
     return hits
 
@@ -107,12 +121,13 @@ def _needed(literals: Sequence[str]) -> list[str]:
 
 
 class _Block(NamedTuple):
-    """Whole lines: those of `bytes` from `start` to `stop`; `hits` may lie outside."""
+    """Whole lines: those of `bytes` from `start` to `stop`, `lines` in number; `hits` may lie outside."""
 
     bytes: bytes
     start: int
     stop: int
-    hits: list[int]
+    hits: Sequence[int] = ()
+    lines: int = 0
 
 
 class _Lines:
@@ -142,8 +157,9 @@ class _Lines:
 class _Scanner:
     """The state of one scan."""
 
-    def __init__(self, hits: Hits, after: int | Ask, *, sampled: bool) -> None:
-        self._hits = hits
+    def __init__(self, searches: Sequence[Hits], after: int | Ask, *, sampled: bool) -> None:
+        self._searches = searches
+        self._hits = _together(searches)
         self._ask = after if callable(after) else None
         self._after = 0 if callable(after) else after
         self._sampled = sampled
@@ -159,25 +175,21 @@ class _Scanner:
 
     def read(self, head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[NumberedLine]:
         """The lines worth reading of `head` and then `feed`."""
-        for block in _ahead(self._with_hits(_ahead(_whole_lines(_blocks(head, feed))))):
+        for block in _Searchers(self._searches).blocks(_whole_lines(_blocks(head, feed))):
             if self._lines.inside or _has_long_line(block):
                 yield from self._pieces(block)
             else:
                 yield from self._block(block)
         yield from self._last(LAST_LINES)
 
-    def _with_hits(self, blocks: Iterable[_Block]) -> Generator[_Block, None, None]:
-        for block in blocks:
-            yield block._replace(hits=self._hits(block.bytes))
-
     def _block(self, block: _Block) -> Iterator[NumberedLine]:
         """Lines that nobody asked for are counted, not cut."""
-        text, at, stop, hits = block
+        text, at, stop, _, lines = block
+        hits = [*block.hits, stop]
         upcoming = 0
         self._searched = (0, 0, ())
         if self._sampled and stop - at > LINE_BYTES:
             self._left = max(self._left, 1)
-        hits.append(stop)
         while at < stop:
             while hits[upcoming] < at:
                 upcoming += 1
@@ -202,8 +214,9 @@ class _Scanner:
             self._lines.number += 1
             at = end + 1
         if at < stop:
-            self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
-            self._pass(text, at, stop)
+            if self._among:
+                self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
+            self._pass(text, at, stop, lines if at == block.start else None)
 
     def _heed(self, further: Further) -> None:
         self._left = max(self._left, further.whole)
@@ -233,11 +246,11 @@ class _Scanner:
             self._word_hits[words] = find_hits(words)
         return self._word_hits[words]
 
-    def _pass(self, text: bytes, start: int, stop: int) -> None:
+    def _pass(self, text: bytes, start: int, stop: int, lines: int | None = None) -> None:
         """Count lines that nobody asked for; they may be looked at once more as the last before a hit or the end."""
         while len(self._passed) > 1:
             self._passed.popleft()
-        self._lines.number += text.count(b"\n", start, stop)
+        self._lines.number += text.count(b"\n", start, stop) if lines is None else lines
         self._passed.append((self._lines.number, text, start, stop))
 
     def _last(self, most: int) -> list[NumberedLine]:
@@ -291,54 +304,77 @@ def _whole_lines(chunks: Iterable[bytes]) -> Generator[_Block, None, None]:
         if stop and rest:
             start = chunk.find(b"\n") + 1
             rest += chunk[:start]
-            yield _Block(rest, 0, len(rest), [])
+            yield _Block(rest, 0, len(rest))
             rest = b""
         if start < stop:
-            yield _Block(chunk, start, stop, [])
+            yield _Block(chunk, start, stop)
         rest += chunk[stop:]
         if len(rest) > LINE_BYTES:
             pieces = len(rest) // LINE_BYTES * LINE_BYTES
-            yield _Block(rest[:pieces], 0, pieces, [])
+            yield _Block(rest[:pieces], 0, pieces)
             rest = rest[pieces:]
     if rest:
-        yield _Block(rest, 0, len(rest), [])
+        yield _Block(rest, 0, len(rest))
 
 
 def _has_long_line(block: _Block) -> bool:
     """Whether a line might be longer than LINE_BYTES: some half of one has no newline."""
-    text, start, stop, _ = block
+    text, start, stop = block[:3]
     return any(text.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(start, stop - _HALF_LINE, _HALF_LINE))
 
 
-def _ahead(blocks: Generator[_Block, None, None]) -> Generator[_Block, None, None]:
-    """The same blocks, made in a thread of their own: reading, unpacking and searching leave Python's lock to others."""
-    import queue
-    import threading
+class _Searchers:
+    """Look for hits in threads of their own: meanwhile this one reads the next block and counts lines.
 
-    made: queue.Queue[_Block | BaseException | None] = queue.Queue(_BLOCKS_AHEAD)
-    stopped = threading.Event()
+    One thread for each search, since between two of them a thread would wait for Python's lock.
+    """
 
-    def make() -> None:
+    def __init__(self, searches: Sequence[Hits]) -> None:
+        import queue
+        import threading
+
+        self._together = _together(searches)
+        self._asked: list[queue.SimpleQueue[bytes | None]] = [queue.SimpleQueue() for _ in searches]
+        self._found: queue.SimpleQueue[list[int] | BaseException] = queue.SimpleQueue()
+        for search, asked in zip(searches, self._asked, strict=True):
+            threading.Thread(target=self._work, args=(search, asked.get), name="scan", daemon=True).start()
+
+    def blocks(self, blocks: Iterable[_Block]) -> Generator[_Block, None, None]:
+        """The same blocks with their hits."""
+        before: _Block | None = None
         try:
-            with contextlib.closing(blocks):
-                for block in blocks:
-                    made.put(block)
-                    if stopped.is_set():
-                        return
-            made.put(None)
-        except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
-            made.put(reason)
+            for block in blocks:
+                # Reading this block let the threads begin with the one before it.
+                if before is not None:
+                    yield self._done(before)
+                    before = None
+                if len(block.bytes) < LINE_BYTES:
+                    yield block._replace(lines=block.bytes.count(b"\n"), hits=self._together(block.bytes))
+                    continue
+                self._ask(block.bytes)
+                before = block
+            if before is not None:
+                yield self._done(before)
+        finally:
+            self._ask(None)
 
-    worker = threading.Thread(target=make, name="scan", daemon=True)
-    worker.start()
-    try:
-        while (block := made.get()) is not None:
-            if isinstance(block, BaseException):
-                raise block
-            yield block
-    finally:
-        stopped.set()
-        with contextlib.suppress(queue.Empty):
-            while True:
-                made.get_nowait()
-        worker.join(_PATIENCE_S)
+    def _ask(self, block: bytes | None) -> None:
+        for asked in self._asked:
+            asked.put(block)
+
+    def _done(self, block: _Block) -> _Block:
+        lines = block.bytes.count(b"\n", block.start, block.stop)
+        hits: list[int] = []
+        for _ in self._asked:
+            found = self._found.get()
+            if isinstance(found, BaseException):
+                raise found
+            hits += found
+        return block._replace(lines=lines, hits=sorted(hits))
+
+    def _work(self, search: Hits, take: Callable[[], bytes | None]) -> None:
+        while (block := take()) is not None:
+            try:
+                self._found.put(search(block))
+            except BaseException as reason:  # noqa: BLE001 - raised again where the hits are used
+                self._found.put(reason)
