@@ -45,8 +45,8 @@ def main(seconds: float) -> int:
         fifo = Path(folder) / "kmsg"
         os.mkfifo(fifo)
         silent = os.open(fifo, os.O_RDWR)
-        command = [sys.executable, "-m", "xidwatch", "watch", "--source", "kmsg", "--kmsg", str(fifo), "--listen", "127.0.0.1:0",
-                   "--state-dir", f"{folder}/state", "--run-dir", f"{folder}/run"]  # fmt: skip
+        command = [sys.executable, "-m", "xidwatch", "watch", "--source", "kmsg", "--kmsg", str(fifo),
+                   "--listen", "127.0.0.1:0", "--state-dir", f"{folder}/state", "--run-dir", f"{folder}/run"]  # fmt: skip
         daemon = subprocess.Popen(command)
         try:
             time.sleep(SETTLE_S)

@@ -11,6 +11,7 @@ import pytest
 from tests.postmortems import FIXTURES, SAME_EVERYWHERE, case_names
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import InputReport, Postmortem
+from xidwatch.core.logtext import parse_line
 from xidwatch.explain import explain_records
 from xidwatch.sources.logfile import LogInputs
 from xidwatch.sources.scan import SMALL_BYTES
@@ -78,17 +79,97 @@ def test_scan_equals_plain_reading_of_a_case(name: str, tmp_path: Path, rules: R
     agree(tmp_path / "b", PAD + case + BARE[: 49 * 100], rules)
 
 
+STORM = (
+    "NVRM: Xid (PCI:0000:07:00): 45, pid=4711, name=python3, Ch {channel:08x}",
+    "NVRM: Xid (PCI:0000:0f:00): 45, pid=4712, name=python3, Ch {channel:08x}",
+    "NVRM: Xid (PCI:0000:07:00): 95, pid=4711, name=vllm, Uncontained: LTC (0x{slice:x},0x1). RST: Yes, D-RST: No",
+    "NVRM: Xid (PCI:0000:07:00): 31, pid=4711, name=vllm, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_2 "
+    "faulted @ 0x7f21_4a00{channel:04x}. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
+    "NVRM: Xid (PCI:0000:07:00): 13, pid=4711, name=vllm, Graphics SM Warp Exception on (GPC {slice}, TPC 1, SM 0): Out Of Range",
+    "NVRM: Xid (PCI:0000:07:00): 63, pid='<unknown>', name=<unknown>, Row Remapper: New row (0x00000000012a{channel:04x}) marked",
+    "NVRM: Xid (PCI:0000:07:00): 154, GPU recovery action changed from 0x0 (None) to 0x{slice:x} (Reset)",
+    "NVRM: Xid (broken): x",
+    "eth0: link becomes ready",
+    "Linux version 6.8.0",
+    "INFO: task python3:{channel} blocked for more than 122 seconds.",
+)
+DECORATIONS = (
+    "Mar  1 {h:02d}:{m:02d}:{s:02d} node{node} kernel: [{up:>12}] ",
+    "2026-03-01T{h:02d}:{m:02d}:{s:02d}.{late:06d}+00:00 node{node} kernel: [{up:>12}] ",
+    "2026-03-01T{h:02d}:{m:02d}:{s:02d}.{late:06d}+00:00 node{node} kernel: ",
+    "Mar  1 {h:02d}:{m:02d}:{s:02d} node{node} kernel: ",
+    "[{up:>12}] ",
+    "",
+)
+
+
+def storm(dice: random.Random, lines: int) -> bytes:
+    """Faults by the dozen a second, mostly of one or two kinds, each second with delays of its own."""
+    decoration = dice.choice(DECORATIONS)
+    clock_us = dice.randrange(10**10) if dice.random() < 0.8 else 0
+    step_us = dice.choice((0, 7, 1000, 30_000, 400_000, 7_000_000))
+    kinds = dice.sample(STORM[:6], 2) if dice.random() < 0.7 else list(STORM)
+    text = []
+    for _ in range(lines):
+        clock_us += dice.choice((0, 1, 1, 2)) * step_us
+        line = dice.choice(kinds if dice.random() < 0.99 else STORM)
+        late = 10**10 + clock_us + dice.randrange(2) * dice.randrange(200_000)
+        second = late // 10**6
+        times = {"h": second // 3600 % 24, "m": second // 60 % 60, "s": second % 60, "late": late % 10**6}
+        node = 1 + (dice.random() < 0.02)
+        head = decoration.format(**times, up=f"{clock_us // 10**6}.{clock_us % 10**6:06d}", node=node)
+        text.append(head + line.format(channel=dice.randrange(40), slice=dice.randrange(3)))
+    return "\n".join(text).encode() + b"\n"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_storms_are_counted_as_if_every_line_were_read(seed: int, tmp_path: Path, rules: RuleTable) -> None:
+    """However the lines of a storm differ, the same events with the same counts, first and last lines and times come out."""
+    dice = random.Random(seed)
+    parts = [storm(dice, dice.choice((3, 50, 700))) for _ in range(4)]
+    log = tmp_path / "storm"
+    agree(log, parts[0] + parts[1] + PAD + parts[2] + filler(30, 7) + parts[3], rules)
+    agree(log, b"".join(parts), rules)
+
+
+def mixes(name: str) -> bool:
+    """Whether a case may stand in the middle of another log: its dates name their year, and no time counts from the line before.
+
+    A log's dates ascend; where they name no year and are put together at random, each line would decide the year of the next.
+    """
+    lines = map(parse_line, (FIXTURES / name / LOG).read_text(encoding="utf-8", errors="replace").splitlines())
+    return not any(line.delta_us is not None or (line.stamp is not None and line.stamp.year is None) for line in lines)
+
+
+MIXED = [name for name in case_names() if mixes(name)]
+
+
 @pytest.mark.parametrize("seed", range(16))
 def test_scan_equals_plain_reading_of_mixed_cases(seed: int, tmp_path: Path, rules: RuleTable) -> None:
     """Cases one behind the other, with ordinary lines between their lines, and cut at any place."""
     dice = random.Random(seed)
+    second = 0
     parts = [PAD if seed % 2 else BARE[: 49 * 400] + PAD]
-    for name in dice.sample(case_names(), 8):
+    for name in dice.sample(MIXED, 8):
         lines = (FIXTURES / name / LOG).read_bytes().split(b"\n")
         if dice.random() < 0.5:
             at = dice.randrange(len(lines))
-            lines[at:at] = filler(dice.choice((1, 3, 8, 40, 300)), dice.randrange(10**6)).split(b"\n")
-        parts += [b"\n".join(lines), b"\n", filler(dice.choice((1, 20, 600)), dice.randrange(10**6))]
+            lines[at:at] = filler(dice.choice((1, 3, 8, 40, 300)), second).split(b"\n")
+        second += dice.randrange(10**5)
+        parts += [b"\n".join(lines), b"\n", filler(dice.choice((1, 20, 600)), second)]
     content = b"".join(parts)
     agree(tmp_path / "whole", content, rules)
     agree(tmp_path / "cut", content[dice.randrange(2000) : -dice.randrange(1, 2000)], rules)
+
+
+def test_new_years_pass_between_faults(tmp_path: Path, rules: RuleTable) -> None:
+    """Dates that name no year are put into the right one though no line near New Year is of ours."""
+    months = ("Oct", "Nov", "Dec", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan")
+    text = []
+    for nth, month in enumerate(months):
+        for line in range(12_000):
+            clock = f"{month} {1 + line * 28 // 12_000:2d} {line // 500:02d}:{line // 60 % 60:02d}:{line % 60:02d}"
+            fault = line == 100 and nth in (0, 8, 15)
+            said = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus." if fault else "usb 1-1: new device"
+            text.append(f"{clock} node01 kernel: {said}\n")
+    agree(tmp_path / "long", "".join(text).encode(), rules)

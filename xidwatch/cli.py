@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -22,6 +24,7 @@ FOUND, MISUSED, BROKEN, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: something was found, the caller must mend something, a bug, Ctrl-C."""
 _CLASSES = ("memory", "compute", "interconnect", "platform", "software", "unknown")
 _SEVERITIES = ("info", "warning", "critical")
+_MOST_UNREAD = 5
 _REPORT_A_BUG = "xidwatch: this is a bug. Please report it with the text above and, if you may, the line it stumbled on."
 
 _EXPLAIN = """\
@@ -36,16 +39,19 @@ examples:
   xidwatch explain 94
   xidwatch explain 'NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.'
 
-exit status: 0 nothing at or above --fail-on, 1 something, 2 wrong usage or unreadable input, 3 a bug; with a code: 0"""
+exit status: 0 nothing at or above --fail-on, 1 something, 2 wrong usage, or nothing found and an input was unreadable,
+3 a bug; with a code: 0"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit code; never raises, except SystemExit from argparse's own --help and usage errors."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
     try:
-        code = _run(arguments)
-        sys.stdout.flush()
-        return code
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()
     except XidwatchError as error:
         _complain(f"xidwatch: {error}")
         return MISUSED
@@ -53,9 +59,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader went away (`| head`): nothing is wrong, and the interpreter must not complain about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _forget_output()
         return 0
-    except Exception:  # noqa: BLE001  # the one boundary: a bug is told as one and gets its own exit code
+    except Exception as error:  # noqa: BLE001  # the one boundary: a bug is told as one and gets its own exit code
+        if isinstance(error, OSError) and (why := _why_unwritable(error)) is not None:
+            _forget_output()
+            _complain(f"xidwatch: cannot write: {why}")
+            return MISUSED
         import traceback
 
         traceback.print_exc()
@@ -63,7 +73,37 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BROKEN
 
 
+def _replace_closed_streams() -> None:
+    """Python has None for a stream that the caller closed (`>&-`): what is said there is lost, the report is not written."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - it stays open as stderr does
+    if sys.stdout is None:
+        sys.stdout = open(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")  # noqa: SIM115
+
+
+def _why_unwritable(error: OSError) -> str | None:
+    """Why standard output takes nothing, found out by a line's end more; None when it does, and the error was another's."""
+    if error.filename is not None:
+        return None
+    try:
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    except OSError as reason:
+        if reason.errno == errno.EBADF:
+            return "standard output is closed; give --output FILE, or > /dev/null"
+        if reason.errno in (errno.ENOSPC, errno.EDQUOT):
+            return "no space left where standard output goes"
+        return reason.strerror or str(reason)
+    return None
+
+
+def _forget_output() -> None:
+    """Let the interpreter drop at its exit what cannot be written."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _run(arguments: list[str]) -> int:
+    arguments = _joined(arguments)
     parser = build_parser(arguments[0] if arguments else None)
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] | None = getattr(options, "run", None)
@@ -73,21 +113,45 @@ def _run(arguments: list[str]) -> int:
     return run(options)
 
 
+def _joined(arguments: list[str]) -> list[str]:
+    """`--tz -05:00` as `--tz=-05:00`: argparse takes a value that begins with a minus for an option."""
+    joined: list[str] = []
+    for place, argument in enumerate(arguments):
+        if argument == "--":
+            return joined + arguments[place:]
+        before = joined[-1] if joined else ""
+        if re.match(r"-\d", argument) and re.fullmatch(r"--[a-z-]+", before) and before != "--redact":
+            joined[-1] = f"{before}={argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
 # the commands
 
 
 def _explain(options: argparse.Namespace) -> int:
+    for argument in options.what:
+        if re.fullmatch(r"-\d+", argument):
+            raise XidwatchError(f"{argument}: no code is negative; the boot before this one is read with --boot -1")
     codes = [argument for argument in options.what if not _is_input(argument)]
     if codes and len(codes) == len(options.what):
         return _explain_codes(codes, options)
-    if codes:
-        raise XidwatchError(f"{codes[0]!r}: no such file; give either files or codes, not both")
+    if codes and (known := _known_codes(codes, options)):
+        raise XidwatchError(f"{known[0]!r}: no such file; give either files or codes, not both")
     return _explain_logs(options.what, options)
 
 
 def _is_input(argument: str) -> bool:
     """Whether it is to be read; a path that is not there is left to the reader, which knows why."""
-    return argument == "-" or os.path.exists(argument) or ("/" in argument and " " not in argument)
+    return argument == "-" or os.path.lexists(argument) or ("/" in argument and " " not in argument)
+
+
+def _known_codes(arguments: list[str], options: argparse.Namespace) -> list[str]:
+    from xidwatch.render.code_text import look_up
+
+    rules = _rules(options)
+    return [argument for argument in arguments if look_up(argument, rules) is not None]
 
 
 def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
@@ -96,34 +160,37 @@ def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
     if options.format in ("markdown", "html"):
         raise XidwatchError(f"--format {options.format} is for logs; a code is explained as text or json")
     rules = _rules(options)
-    texts = []
+    texts: list[str] = []
+    unknown: list[str] = []
     for code in codes:
         if options.format == "json":
             text = explain_code_json(code, rules)
         else:
             text = explain_code(code, rules, color=_wants_color(options.color), width=_width())
         if text is None:
-            raise XidwatchError(
-                f"{code!r}: no such file, and no Xid, SXid or name that xidwatch knows (try: xidwatch rules list)"
-            )
-        texts.append(text)
-    as_list = options.format == "json" and len(texts) > 1
-    _deliver("[\n" + ",\n".join(texts) + "]\n" if as_list else "\n".join(texts), options.output)
+            unknown.append(f"{code!r}: no such file, and no Xid, SXid or name that xidwatch knows (try: xidwatch rules list)")
+        else:
+            texts.append(text)
+    if texts:
+        as_list = options.format == "json" and len(codes) > 1
+        _deliver("[\n" + ",\n".join(texts) + "]\n" if as_list else "\n".join(texts), options.output)
+    if unknown:
+        raise XidwatchError("\n".join(unknown))
     return 0
 
 
 def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
     from datetime import datetime, timezone
 
-    from xidwatch.explain import ExplainOptions, explain
-    from xidwatch.times import parse_moment, parse_zone
+    from xidwatch.explain import ExplainOptions, explain, unread_sentence
+    from xidwatch.times import parse_moment, parse_year, parse_zone
 
     if options.format == "html":
         # Not after an hour of reading: a missing package is told first.
         from xidwatch.render.as_html import load_template
 
         load_template()
-    zone = parse_zone(options.tz) if options.tz else None
+    zone = parse_zone(options.tz) if options.tz is not None else None
     now = datetime.now(timezone.utc).astimezone(zone)
     rules = _rules(options)
     bar = ProgressBar(sys.stderr, clock=time.monotonic) if sys.stderr.isatty() else None
@@ -131,26 +198,41 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
         postmortem = explain(
             paths,
             ExplainOptions(
-                since=parse_moment(options.since, now=now, option="--since") if options.since else None,
-                until=parse_moment(options.until, now=now, option="--until") if options.until else None,
+                since=parse_moment(options.since, now=now, option="--since") if options.since is not None else None,
+                until=parse_moment(options.until, now=now, option="--until") if options.until is not None else None,
                 boot=options.boot,
                 gpu=options.gpu,
                 fault_class=options.fault_class,
                 tz=zone,
-                year=options.year,
+                year=parse_year(options.year) if options.year is not None else None,
                 progress=bar,
+                waiting=_say_waiting,
             ),
             rules,
         )
     finally:
         if bar is not None:
             bar.clear()
+    unread = [unread_sentence(report) for report in postmortem.inputs if report.unread]
     if options.redact:
         from xidwatch.render.redact import Redactor
 
         postmortem = Redactor().postmortem(postmortem)
     _deliver(_rendered(postmortem, rules, options, now.tzinfo), options.output)
-    return _exit_code(postmortem, options.fail_on)
+    sys.stdout.flush()
+    for sentence in unread[:_MOST_UNREAD]:
+        _complain(f"xidwatch: {sentence}")
+    if len(unread) > _MOST_UNREAD:
+        _complain(f"xidwatch: and {len(unread) - _MOST_UNREAD} more that could not be read; the report names them")
+    code = _exit_code(postmortem, options.fail_on)
+    return MISUSED if unread and code == 0 else code
+
+
+def _say_waiting(path: str) -> None:
+    if path == "-":
+        _complain("xidwatch: standard input is silent; waiting for it (Ctrl-D ends it on a terminal, Ctrl-C gives up)")
+    else:
+        _complain(f"xidwatch: {path}: a pipe that nobody has written to yet; waiting for a writer (Ctrl-C gives up)")
 
 
 def _rendered(postmortem: Postmortem, rules: RuleTable, options: argparse.Namespace, zone: tzinfo | None) -> str:
@@ -272,7 +354,10 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     add("--since", metavar="TIME", help="only what happened at or after it: 2026-11-30T02:13, 02:13, yesterday, '2 hours ago'")
     add("--until", metavar="TIME", help="only what happened at or before it")
     add(
-        "--gpu", metavar="GPU", help="only incidents of this GPU: a PCI address in any spelling, its end (4e:00), or GPU-<uuid>"
+        "--gpu",
+        metavar="GPU",
+        help="only incidents of this GPU: a PCI address in any spelling, its bus (4e), bus and device (4e:00), "
+        "or a UUID or its first eight digits and more",
     )
     add("--class", dest="fault_class", choices=_CLASSES, help="only incidents of this class")
     add(
@@ -282,7 +367,7 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 from this severity on; default: warning",
     )
     add("--tz", metavar="ZONE", help="zone of times that name none: UTC, local, +01:00, Europe/Berlin; default: local")
-    add("--year", type=int, help="year of dates that name none")
+    add("--year", metavar="YEAR", help="year of dates that name none, 1970 to 2100")
     add("--redact", action="store_true", help="mask host names, UUIDs, serials, addresses and users")
     _rules_argument(parser)
     add("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")

@@ -5,23 +5,24 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
 from typing import Protocol
 
+from xidwatch.asked import OutsideTime, filters, gpus_named, left_out, wanted, with_dates_missed
 from xidwatch.core.boots import BootTurns
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator, Fold
 from xidwatch.core.event import Context, Event
 from xidwatch.core.findings import judge_event
 from xidwatch.core.hosts import HostBook
-from xidwatch.core.incident import Incident, InputReport, Member, Postmortem
+from xidwatch.core.incident import InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
-from xidwatch.core.parse import Further, Parser
-from xidwatch.core.pci import PciAddress, parse_pci
+from xidwatch.core.parse import NOTHING, Further, Parser
+from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
-from xidwatch.core.runs import Run, Runs
+from xidwatch.core.runs import Run, Runs, run_key
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.lastwords import Boot, PstoreInput, is_pstore
 from xidwatch.sources.logfile import LogInputs
@@ -34,12 +35,13 @@ class ExplainOptions:
     Attributes:
         since, until: Only events of this time; events without a wall-clock time stay.
         boot: Read this boot out of the journal: `-1` the one before, or a boot id.
-        gpu: PCI address, its end (`4e:00`) or UUID.
+        gpu: As `choose_gpus` reads it.
         fault_class: Only incidents of this class.
         tz: Zone of times that name none, and of the times shown; None is this machine's.
         year: Year of dates that name none; None derives it.
         now_us: Microseconds since 1970 that count as now; None is now.
         progress: Called with (bytes read, bytes in all or None).
+        waiting: Called with the name of an input that is silent.
     """
 
     since: datetime | None = None
@@ -51,22 +53,40 @@ class ExplainOptions:
     year: int | None = None
     now_us: int | None = None
     progress: Callable[[int, int | None], None] | None = None
+    waiting: Callable[[str], None] | None = None
 
 
 def explain(paths: Sequence[str], options: ExplainOptions, rules: RuleTable) -> Postmortem:
     """Read logs (none: this machine's ring buffer) and work out what happened.
 
     Raises:
-        XidwatchError: nothing could be read, or `options.gpu` is not in the log.
+        XidwatchError: nothing could be read, `options.gpu` is not in the log, or the options contradict each other.
     """
+    if options.since is not None and options.until is not None and options.since > options.until:
+        raise XidwatchError(f"--since {options.since} is later than --until {options.until}: no time is left")
     zone = options.tz or datetime.now(timezone.utc).astimezone().tzinfo or timezone.utc
     now_us = options.now_us if options.now_us is not None else time.time_ns() // 1000
     if options.boot is not None:
+        if len(paths) > 1:
+            raise XidwatchError("--boot reads one journal: give one folder with journal files, or none for this machine's")
         return _explained(Boot(options.boot, paths[0] if paths else None), options, rules)
     if len(paths) == 1 and is_pstore(paths[0]):
         return _explained(PstoreInput(paths[0]), options, rules)
-    inputs = LogInputs(paths, tz=zone, year=options.year, now_us=now_us, progress=options.progress)
-    return _explained(inputs, options, rules)
+    inputs = LogInputs(paths, tz=zone, year=options.year, now_us=now_us, progress=options.progress, waiting=options.waiting)
+    postmortem = _explained(inputs, options, rules)
+    if (missing := [report for report in postmortem.inputs if report.unread]) and not any(map(_is_read, postmortem.inputs)):
+        raise XidwatchError("\n".join(unread_sentence(report) for report in missing))
+    return postmortem
+
+
+def unread_sentence(report: InputReport) -> str:
+    """Why an input could not be read, `kern.log.gz: the gzip data is broken (...); nothing could be read`."""
+    name = "standard input" if report.path == "-" else report.path
+    return f"{name}: {'; '.join(report.notes) or 'not read'}"
+
+
+def _is_read(report: InputReport) -> bool:
+    return bool(report.records) or not (report.unread or report.format == "not read")
 
 
 class Inputs(Protocol):
@@ -89,7 +109,8 @@ def explain_records(
 ) -> Postmortem:
     """The same for records that are at hand. `reports` is asked once everything is read."""
     zone = options.tz or datetime.now(timezone.utc).astimezone().tzinfo or timezone.utc
-    reading = _Reading(options)
+    outside = OutsideTime(rules) if options.since is not None or options.until is not None else None
+    reading = _Reading(options, outside)
     if isinstance(records, LogInputs):
         records.reader = reading
     correlator = Correlator(HostBook())
@@ -107,32 +128,56 @@ def explain_records(
             if fold.finding.event.kind in ("xid", "nvrm") and fold.finding.event.pci is not None:
                 gpus.setdefault(case.host, set()).add(fold.finding.event.pci)
     inputs = reports()
+    hosts = correlator.book.reports(gpus)
+    found, told = list(incidents), list(hosts)
+    if outside is not None:
+        inputs = tuple(map(with_dates_missed, inputs))
+        found += outside.incidents(zone)
+        told += outside.hosts()
+    shown = wanted(incidents, gpus_named(told, found), gpu=options.gpu, fault_class=options.fault_class)
+    asked = filters(since=options.since, until=options.until, gpu=options.gpu, fault_class=options.fault_class)
     return Postmortem(
         inputs=inputs,
-        hosts=correlator.book.reports(gpus),
-        incidents=_wanted(incidents, options, correlator),
+        hosts=hosts,
+        incidents=shown,
         loose=tuple(_loose(fold) for fold in correlator.loose),
         context=tuple(correlator.context),
         malformed=tuple(record.text for record in reading.malformed),
         records=sum(one.records for one in inputs) or reading.records,
         gpu_lines=sum(member.lines for incident in incidents for member in incident.members),
+        filtered=left_out(asked, found, shown, reading.undated) if asked else None,
     )
 
 
 class _Reading:
     """Events and context of every stream, each event once and complete, in the order of their first lines."""
 
-    def __init__(self, options: ExplainOptions) -> None:
+    def __init__(self, options: ExplainOptions, outside: OutsideTime | None) -> None:
         self.records = 0
+        self.undated = 0
         self.newest: dict[str | None, Record] = {}
         self.malformed: list[Record] = []
         self._since = _microseconds(options.since)
         self._until = _microseconds(options.until)
+        self._outside = outside
         self._parser = Parser()
+        self._latest: tuple[Record, tuple[Event | Context, ...]] = (Record(text=""), ())
 
     def further(self) -> Further:
         """Which lines behind the latest record may matter."""
         return self._parser.further()
+
+    def told(self) -> tuple[Record, Hashable] | None:
+        """The latest record with what its event is counted by, where it is one whole event and nothing else is open."""
+        record, items = self._latest
+        if len(items) != 1 or self._parser.further() is not NOTHING or self._since is not None or self._until is not None:
+            return None
+        event = items[0]
+        timed = record.wall_us is not None or record.since_boot_us is not None
+        if not timed or not isinstance(event, Event) or event.record is not record or event.last_record is not record:
+            return None
+        key = run_key(event)
+        return None if key is None or event.lines != 1 else (record, key)
 
     def items(self, records: Iterable[Record]) -> Iterator[tuple[int, Event | Context]]:
         """(stream, item) pairs, settled: no later line of the stream adds to them."""
@@ -141,12 +186,13 @@ class _Reading:
             waiting: dict[object, Event | Context] = {}
             boots = BootTurns()
             for record in group:
-                self.records += 1
+                self.records += 1 + record.repeats
                 if (boot := boots.turn(record.host, record)) is not None:
                     waiting[object()] = boot
                 if record.timed or record.host not in self.newest:
                     self.newest[record.host] = record
-                for item in parser.feed(record):
+                self._latest = record, tuple(parser.feed(record))
+                for item in self._latest[1]:
                     waiting[item.uid if isinstance(item, Event) else object()] = item
                 if waiting:
                     yield from ((stream, item) for item in _settled(waiting, parser.still_open()) if self._in_time(item))
@@ -154,10 +200,16 @@ class _Reading:
             self.malformed += parser.malformed[: 1000 - len(self.malformed)]
 
     def _in_time(self, item: Event | Context) -> bool:
+        if self._outside is None:
+            return True
         at = item.record.wall_us
         if at is None:
+            self.undated += isinstance(item, Event)
             return True
-        return (self._since is None or at >= self._since) and (self._until is None or at <= self._until)
+        inside = (self._since is None or at >= self._since) and (self._until is None or at <= self._until)
+        if not inside:
+            self._outside.add(item)
+        return inside
 
 
 def _settled(waiting: dict[object, Event | Context], still_open: set[tuple[int, int, int]]) -> Iterator[Event | Context]:
@@ -196,29 +248,6 @@ def _timed(items: Iterator[Run | Context]) -> Iterator[tuple[int, Run | Context]
         record = item.event.record if isinstance(item, Run) else item.record
         latest = max(latest, record.wall_us or 0)
         yield latest, item
-
-
-def _wanted(incidents: tuple[Incident, ...], options: ExplainOptions, correlator: Correlator) -> tuple[Incident, ...]:
-    if options.fault_class is not None:
-        incidents = tuple(incident for incident in incidents if incident.fault_class == options.fault_class)
-    if options.gpu is None:
-        return incidents
-    known = {gpu for incident in incidents for gpu in incident.gpus}
-    asked = _asked_gpus(options.gpu, known, correlator)
-    if not asked:
-        listed = ", ".join(sorted(known)) or "none"
-        raise XidwatchError(f"no GPU {options.gpu!r} in this log; it names: {listed}")
-    return tuple(incident for incident in incidents if asked & set(incident.gpus))
-
-
-def _asked_gpus(asked: str, known: set[str], correlator: Correlator) -> set[str]:
-    if asked.lower().startswith("gpu-"):
-        slots = (correlator.book.slot(case.host, asked) for case in correlator.cases)
-        return {str(slot) for slot in slots if slot is not None}
-    exact = parse_pci(asked)
-    if exact is not None and str(exact) in known:
-        return {str(exact)}
-    return {gpu for gpu in known if gpu.removesuffix(".0").endswith(asked.lower().removesuffix(".0"))}
 
 
 def _loose(fold: Fold) -> Member:

@@ -13,7 +13,7 @@ _UUID = lazy(r"(?:gpu-)?([0-9a-f]{8}[0-9a-f-]*)$")
 _BUS = lazy(r"[0-9a-f]{2}$")
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class KnownGpu:
     """A GPU that the log names; `host` is "" where the log names none."""
 
@@ -45,7 +45,7 @@ def choose_gpus(asked: str, known: Collection[KnownGpu]) -> tuple[KnownGpu, ...]
         chosen = [gpu for gpu in known if _is_at(gpu.pci, text)]
     if not chosen:
         raise XidwatchError(f"no GPU {asked!r} in this log; it names: {_listed(known) or 'none'}")
-    return tuple(sorted(chosen))
+    return tuple(sorted(chosen, key=_place))
 
 
 def _is_at(pci: PciAddress, text: str) -> bool:
@@ -58,4 +58,8 @@ def _is_at(pci: PciAddress, text: str) -> bool:
 
 
 def _listed(gpus: Collection[KnownGpu]) -> str:
-    return ", ".join(dict.fromkeys(map(str, sorted(gpus, key=lambda gpu: (gpu.pci, gpu.uuid or "")))))
+    return ", ".join(dict.fromkeys(map(str, sorted(gpus, key=_place))))
+
+
+def _place(gpu: KnownGpu) -> tuple[PciAddress, str, str]:
+    return gpu.pci, gpu.host, gpu.uuid or ""

@@ -8,12 +8,14 @@ from datetime import date, datetime, timedelta, timezone, tzinfo
 from itertools import pairwise
 
 from xidwatch.core.logtext import LogLine, Stamp
+from xidwatch.core.months import months_of
 from xidwatch.core.record import Record, TimeSource
 
 _BOOT_AFTER_US = 2_000_000
 _DAY_US = 86_400_000_000
 _EPOCH_ORDINAL = date(1970, 1, 1).toordinal()
 _MOST_HOSTS = 1000
+_MOST_MONTH_WORDS = 48
 _FARTHEST_ZONE_S = 14 * 3600
 _FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 """The years 1 to 9999: what a date can show."""
@@ -43,6 +45,7 @@ class LogClock:
         assumed_year: True once a year had to be worked out.
         first_year: The year that the log was taken to begin in.
         odd_zones: Times met whose zone does not exist; they were read as if they named none.
+        odd_months: Names of months that mean several, with nothing in the log to tell which.
     """
 
     tz: tzinfo
@@ -51,7 +54,9 @@ class LogClock:
     assumed_year: bool = False
     first_year: int | None = None
     odd_zones: int = 0
+    odd_months: set[str] = field(default_factory=set)
     boot_ids: list[str] = field(default_factory=list)
+    _month_words: set[str] = field(default_factory=set)
     _yearday: int = 0
     _hosts: dict[str | None, _Boot] = field(default_factory=dict)
     _previous_us: int | None = None
@@ -60,6 +65,10 @@ class LogClock:
 
     def look_ahead(self, head: list[LogLine], tail: list[LogLine]) -> None:
         """Settle what only the whole log shows: the year it begins in, and how printk's clock lies to the wall clock."""
+        for line in (*head, *tail):
+            self._learn_month(line)
+        for line in (*head, *tail):
+            self._settle_month(line)
         stamps = [line.stamp for line in (*head, *tail) if line.stamp is not None and line.stamp.year is None]
         if self.year is None and stamps:
             self._assume(stamps)
@@ -93,6 +102,9 @@ class LogClock:
         if line.stamp is not None and abs(line.stamp.offset_s or 0) > _FARTHEST_ZONE_S:
             line.stamp = line.stamp._replace(offset_s=None)
             self.odd_zones += 1
+        if line.month_word is not None:
+            self._learn_month(line)
+            self._settle_month(line)
         boot = self._boot(line.host)
         if line.boot_id is not None:
             self._turn_boot(line.boot_id)
@@ -135,6 +147,24 @@ class LogClock:
     def skip(self) -> None:
         """Lines were left out: what the next one says is not to be held against the latest."""
         self._previous_us = None
+
+    # --- months ---
+
+    def _learn_month(self, line: LogLine) -> None:
+        if line.month_word is not None and len(self._month_words) < _MOST_MONTH_WORDS:
+            self._month_words.add(line.month_word)
+
+    def _settle_month(self, line: LogLine) -> None:
+        """Let the other names in the log decide a name that means different months in different languages."""
+        if line.month_word is None or line.stamp is None:
+            return
+        months = months_of(line.month_word, self._month_words)
+        if len(months) > 1:
+            self.odd_months.add(line.month_word)
+        elif months:
+            self.odd_months.discard(line.month_word)
+        if months and months[0] != line.stamp.month:
+            line.stamp = line.stamp._replace(month=months[0])
 
     # --- boots ---
 

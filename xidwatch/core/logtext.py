@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from xidwatch.core.journal import parse_journal
 from xidwatch.core.kmsg import parse_kmsg
-from xidwatch.core.months import month_number
+from xidwatch.core.months import is_english, month_number
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record, Trust
 
@@ -50,6 +50,7 @@ class LogLine:
         kernel: The decoration says that the kernel wrote it (a tag, printk's clock, facility 0).
         record: A complete record, where the line was a journal entry.
         facility: The facility that syslog printed in front (0 is the kernel).
+        month_word: The name of the month, where it is not the English one.
         partial: A container's runtime cut the message here; the next line goes on with it.
     """
 
@@ -70,6 +71,7 @@ class LogLine:
     record: Record | None = None
     facility: int | None = None
     partial: bool = False
+    month_word: str | None = None
 
 
 _ANSI = lazy(r"(?:\x1b|#033|\^\[)\[[0-9;?]*[ -/]*[@-~]")
@@ -79,8 +81,8 @@ _GREP = lazy(
 )
 _UPTIME = lazy(r"\[? {0,11}(\d{1,9})\.(\d{1,9})(?: <[ \d.+]*>)? {0,20}\] ?")
 _CALLER = lazy(r"\[ *[TC]\d+\] ?")
-_CTIME = lazy(r"\[\S+ +(\S+) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: <[ \d.+]*>)?\] ?")
-_HEADING = lazy(r"\[([^\W\d_]{3,9}\.?|\d{1,2}[月월]) *(\d{1,2}) (\d\d):(\d\d)\] ?")
+_CTIME = lazy(r"\[([^\W\d][^\]:\[]{2,40}?) +(\d{1,2}) (\d\d):(\d\d):(\d\d) (\d{4})(?: <[ \d.+]*>)?\] ?")
+_HEADING = lazy(r"\[([^\W\d][^\d\]:\[]{1,14}?|\d{1,2}[月월]) *(\d{1,2}) (\d\d):(\d\d)\] ?")
 _DELTA = lazy(r"\[ *[+<] *(\d{1,9})\.(\d{6}) *>?\] ?")
 _ELIDED = lazy(r"\[ ?(?:\.\.\.|…) ?\] ?")
 _ZONE = r"(?: ?(Z|UTC|GMT|[+-]\d\d:?\d\d)(?![\w:]))?"
@@ -90,7 +92,7 @@ _ISO = lazy(
     + r"(?: [A-Z]{3,4}(?= \S+ \S+:))?(?:\]:? ?|:? +|:?$|(?=\())"
 )
 _RFC3164 = lazy(
-    r"([^\W\d_]{3,10}\.?|\d{1,2}[月월]) {1,2}(\d{1,2})(?: (\d{4}))? (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?" + _ZONE + r"(?: |$)"
+    r"(\S{1,14}(?: [^\s:]{1,10}){0,2}?) {1,3}(\d{1,2})(?: (\d{4}))? (\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?" + _ZONE + r"(?: |$)"
 )
 _UNIX = lazy(r"(\d{10})\.(\d{6}) (?=\S+ \S+:)")
 _PRI = lazy(r"<(\d{1,3})>(?=[\[\w ])")
@@ -263,7 +265,7 @@ def _uptime(rest: str, out: LogLine) -> str | None:
 
 def _ctime(rest: str, out: LogLine) -> str | None:
     ctime = _CTIME.match(rest)
-    month = month_number(ctime[1]) if ctime else None
+    month = _last_month(ctime[1], out) if ctime else None
     if ctime is None or month is None:
         return None
     day, hour, minute, second, year = map(int, ctime.group(2, 3, 4, 5, 6))
@@ -272,9 +274,23 @@ def _ctime(rest: str, out: LogLine) -> str | None:
     return rest[ctime.end() :]
 
 
+def _last_month(words: str, out: LogLine) -> int | None:
+    """The month behind a weekday; either may be several words."""
+    parts = words.split()
+    months = (_month(" ".join(parts[at:]), out) for at in range(1, len(parts)))
+    return next((month for month in months if month is not None), None)
+
+
+def _month(word: str, out: LogLine) -> int | None:
+    month = month_number(word)
+    if month is not None and not is_english(word):
+        out.month_word = word
+    return month
+
+
 def _heading(rest: str, out: LogLine) -> str | None:
     heading = _HEADING.match(rest)
-    month = month_number(heading[1]) if heading else None
+    month = _month(heading[1], out) if heading else None
     if heading is None or month is None:
         return None
     day, hour, minute = map(int, heading.group(2, 3, 4))
@@ -311,6 +327,9 @@ def _iso(rest: str, out: LogLine) -> str | None:
 
 def _behind_uptime(rest: str, uptime: re.Match[str], out: LogLine) -> str:
     out.uptime_us = int(uptime[1]) * 1_000_000 + int(uptime[2][:6].ljust(6, "0"))
+    if uptime[0].rstrip().endswith((" ]", " >]")):
+        out.timed, out.form = True, "journalctl -o short-delta"
+        return _behind_time(rest[uptime.end() :], out)
     out.form = "syslog with uptime" if out.stamp else f"{out.form} with uptime" if out.form else "dmesg"
     had_tag = out.kernel
     out.timed = out.kernel = True
@@ -428,7 +447,7 @@ def _iso_stamp(iso: re.Match[str]) -> Stamp | None:
 
 
 def _behind_rfc3164(rest: str, date: re.Match[str], out: LogLine) -> str | None:
-    month = month_number(date[1])
+    month = _month(date[1], out)
     if month is None:
         return None
     day, hour, minute, second = map(int, date.group(2, 4, 5, 6))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 Trust = Literal["kernel", "unverifiable", "no", "injected"]
@@ -32,6 +32,7 @@ class Record:
         uncertainty_s: How far off `wall_us` may be, in seconds.
         utc_offset_s: Seconds east of UTC in which the source wrote the time, for showing it as the log does; None when it does
             not say.
+        repeats: Lines right before it, of the same second, that would have given the same event and were left out.
     """
 
     text: str
@@ -50,6 +51,7 @@ class Record:
     time_source: TimeSource | None = None
     uncertainty_s: float = 0.0
     utc_offset_s: int | None = None
+    repeats: int = field(default=0, compare=False)
 
 
 def gap_s(earlier: Record, later: Record) -> float | None:

@@ -38,6 +38,12 @@ def fold_key(event: Event) -> tuple[object, ...]:
     return (*seen, *(getattr(detail, name, None) for name in ("link", "cpu", "bank")))
 
 
+def run_key(event: Event) -> tuple[object, ...] | None:
+    """What two events of one second share when they are counted together; None for one that is not."""
+    told = _told(event)
+    return None if told is None else (event.count_is_minimum, told, *fold_key(event))
+
+
 class Runs:
     """Collects the events and context of one stream, equal ones folded."""
 
@@ -51,14 +57,14 @@ class Runs:
             self._items.append(item)
             return
         key = (item.record.host, item.record.trusted, item.record.boot_id, *fold_key(item))
-        run = self._hot.get(key)
+        run, repeats = self._hot.get(key), item.record.repeats
         if run is not None and _same_moment(run, item):
             run.last = item
-            run.count += 1
-            run.lines += item.lines
+            run.count += 1 + repeats
+            run.lines += item.lines + repeats
             run.count_is_minimum |= item.count_is_minimum
             return
-        run = Run(item, item, 1, item.lines, item.count_is_minimum)
+        run = Run(item, item, 1 + repeats, item.lines + repeats, item.count_is_minimum)
         self._items.append(run)
         if len(self._hot) >= _MOST_HOT:
             self._hot.clear()
@@ -79,14 +85,15 @@ def _same_moment(run: Run, event: Event) -> bool:
     gap = gap_s(run.last.last_record, event.record)
     if gap is None or not -RUN_GAP_S <= gap <= RUN_GAP_S:
         return False
-    one, other = run.event.detail, event.detail
-    if not isinstance(one, XidDetail) or not isinstance(other, XidDetail):
-        return one == other
-    return (
-        one.recovery_action is other.recovery_action is None
-        and one.reset_flags == other.reset_flags
-        and one.caused_by == other.caused_by
-        and one.places == other.places
-        and one.registers == other.registers
-        and one.unit == other.unit
-    )
+    one, other = _told(run.event), _told(event)
+    return one is not None and one == other
+
+
+def _told(event: Event) -> object:
+    """What equal events must agree in; None for one that stands alone."""
+    detail = event.detail
+    if not isinstance(detail, XidDetail):
+        return detail or ()
+    if detail.recovery_action is not None:
+        return None
+    return (detail.reset_flags, detail.caused_by, detail.places, detail.registers, detail.unit)

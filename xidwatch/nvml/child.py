@@ -60,6 +60,8 @@ class Binding:
             return function(*arguments)
         except self._nvml.NVMLError as error:
             return refusal(int(error.value), f"{name}: {error}", self.now_us())
+        except (TypeError, ctypes.ArgumentError) as error:
+            return refusal(13, f"{name}: this nvidia-ml-py wants other arguments: {error}", self.now_us())
         except (UnicodeError, ValueError, OSError) as error:
             return refusal(999, f"{name}: {error}", self.now_us())
 

@@ -327,7 +327,7 @@ def _mig(library: Library, device: object) -> Reading[Mig]:
 
 
 def _fabric(library: Library, device: object) -> Reading[Fabric]:
-    found = library.filled("nvmlDeviceGetGpuFabricInfoV", device, "c_nvmlGpuFabricInfo_v2_t")
+    found = library.filled("nvmlDeviceGetGpuFabricInfoV", device, "c_nvmlGpuFabricInfoV_t")
     if isinstance(found, NotSupported):
         found = library.filled("nvmlDeviceGetGpuFabricInfo", device, "c_nvmlGpuFabricInfo_t")
     if isinstance(found, Refused):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from xidwatch.core.incident import Demand, Incident, InputReport
+from xidwatch.core.incident import Demand, Incident, InputReport, Postmortem
 from xidwatch.core.rule import When
 from xidwatch.core.verdict import event_name
 from xidwatch.render.layout import visible
 from xidwatch.render.steps import say
 from xidwatch.render.timeline import Times, times
-from xidwatch.render.wording import END_REASONS, counted
+from xidwatch.render.wording import END_REASONS, counted, filter_note
 
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
@@ -91,7 +91,14 @@ def covered(report: InputReport, zone: tzinfo | None) -> str:
         shown = times([report.first, report.last], zone)
         span = f", {shown.of(report.first)} to {shown.of(report.last)}"
         span += f" ({shown.heading})" if shown.heading else ""
-    return f"{visible(report.path)}: {counted(report.records, 'line')}{span}"
+    read = "not read" if report.unread and not report.records else counted(report.records, "line")
+    return f"{visible(report.path)}: {read}{span}"
+
+
+def all_notes(postmortem: Postmortem) -> list[str]:
+    """What was left out for the options given, then what the reader of each input should know."""
+    notes = [f"only a part was asked for: {filter_note(postmortem.filtered)}"] if postmortem.filtered is not None else []
+    return notes + [f"{visible(report.path)}: {note}" for report in postmortem.inputs for note in reading_notes(report)]
 
 
 def reading_notes(report: InputReport) -> list[str]:

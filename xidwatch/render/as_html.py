@@ -18,11 +18,11 @@ from xidwatch.render.answer import (
     CONFIDENCE,
     SILENCE,
     again,
+    all_notes,
     covered,
     do_now,
     for_the_job,
     look_now,
-    reading_notes,
     reason,
     state,
 )
@@ -222,9 +222,7 @@ class _Writer:
             loose=_listed([member for member in loose if member not in untrusted]),
             malformed=tuple(Line(place="", text=_cut(text, _LONGEST_LINE)) for text in malformed[:_MOST_LISTED]),
             malformed_more=_more(len(malformed) - _MOST_LISTED, "line"),
-            notes=tuple(
-                f"{visible(report.path)}: {note}" for report in self.postmortem.inputs for note in reading_notes(report)
-            ),
+            notes=tuple(all_notes(self.postmortem)),
             inputs=_first(covered(report, self.zone) for report in self.postmortem.inputs),
             hosts=_first(text for report in self.postmortem.hosts if (text := _host(report))),
             summary=", ".join(

@@ -23,7 +23,7 @@ from xidwatch.core.event import (
     UserspaceDetail,
     XidDetail,
 )
-from xidwatch.core.incident import Demand, HostReport, Incident, InputReport, Member, Postmortem
+from xidwatch.core.incident import Demand, Filtered, HostReport, Incident, InputReport, Member, Postmortem
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
@@ -91,6 +91,7 @@ class _Document:
             "context": [self.context(context) for context in self.postmortem.context],
             "incidents": [self.incident(incident) for incident in self.postmortem.incidents],
             "malformed": list(self.postmortem.malformed),
+            "filtered": _filtered(self.postmortem.filtered),
             "verdict": {"sentence": answer.sentence, "rung": answer.rung, "command": answer.command},
         }
 
@@ -217,6 +218,17 @@ class _Document:
 
     def investigation(self, demand: Demand, incident: Incident) -> dict[str, Any]:
         return {"rung": demand.rung, "why": demand.why, "commands": commands_for(self.rules, demand.rung, incident)}
+
+
+def _filtered(filtered: Filtered | None) -> dict[str, Any] | None:
+    if filtered is None:
+        return None
+    return {
+        "options": filtered.options,
+        "incidents_left_out": filtered.incidents,
+        "worst_left_out": filtered.worst,
+        "undated_events": filtered.undated,
+    }
 
 
 def _host(report: HostReport) -> dict[str, Any]:

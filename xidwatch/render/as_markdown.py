@@ -13,12 +13,12 @@ from xidwatch.core.rule import Command
 from xidwatch.render.answer import (
     SILENCE,
     again,
+    all_notes,
     covered,
     do_now,
     for_the_job,
     judgement,
     look_now,
-    reading_notes,
     reason,
     state,
 )
@@ -197,7 +197,7 @@ class _Ticket:
         return " ".join(parts)
 
     def _doubts(self) -> Iterator[str]:
-        texts = [f"{report.path}: {note}" for report in self.postmortem.inputs for note in reading_notes(report)]
+        texts = all_notes(self.postmortem)
         loose = self.postmortem.loose
         untrusted = [member for member in loose if member.finding.event.record.trusted == "no"]
         for count, what in (

@@ -12,12 +12,12 @@ from xidwatch.render.answer import (
     SILENCE,
     WHEN,
     again,
+    all_notes,
     covered,
     do_now,
     for_the_job,
     judgement,
     look_now,
-    reading_notes,
     reason,
     state,
 )
@@ -223,9 +223,8 @@ class _Report:
             total = counted(len(self.postmortem.malformed), "line")
             found += self._plain("", [f"{total} about GPUs in a wording that xidwatch does not know, the first:"])
             found += [("quiet", "  " + line) for line in wrap(visible(self.postmortem.malformed[0]), self.width - 2)]
-        for report in self.postmortem.inputs:
-            for note in reading_notes(report):
-                found += [("warning", line) for line in wrap(f"{visible(report.path)}: {note}", self.width, rest="  ")]
+        for note in all_notes(self.postmortem):
+            found += [("warning", line) for line in wrap(note, self.width, rest="  ")]
         if found:
             yield "plain", ""
             yield from found

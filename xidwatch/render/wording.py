@@ -16,7 +16,7 @@ from xidwatch.core.event import (
     UserspaceDetail,
     XidDetail,
 )
-from xidwatch.core.incident import Finding, Incident, Postmortem
+from xidwatch.core.incident import Filtered, Finding, Incident, Postmortem
 from xidwatch.render.layout import visible
 
 KIND_NAMES = {
@@ -41,10 +41,25 @@ def sentence(incident: Incident) -> str:
 
 def nothing_found(postmortem: Postmortem) -> str:
     """The verdict of a log without a fault."""
+    missing = names(report.path for report in postmortem.inputs if report.unread)
+    unread = f"; not read: {missing}" if missing else ""
     if not postmortem.records:
-        return "Nothing was read: the input is empty."
-    lines = f"{counted(postmortem.records, 'line')} of {names(report.path for report in postmortem.inputs)}"
-    return f"No GPU fault found in {lines}."
+        empty = names(report.path for report in postmortem.inputs if not report.unread and report.format != "not read")
+        return f"Nothing was read: the input is empty ({empty}){unread}." if empty else f"Nothing was read{unread}."
+    read = names(report.path for report in postmortem.inputs if report.records)
+    lines = f"{counted(postmortem.records, 'line')} of {read or names(report.path for report in postmortem.inputs)}"
+    if postmortem.filtered is not None and postmortem.filtered.incidents:
+        return f"No GPU fault left by the filter in {lines}; {filter_note(postmortem.filtered)}{unread}."
+    return f"No GPU fault found in {lines}{unread}."
+
+
+def filter_note(filtered: Filtered) -> str:
+    """`--class memory leaves out 2 incidents (worst: critical)`."""
+    verb = "leaves" if len(filtered.options) == 1 else "leave"
+    options = " and ".join(visible(option) for option in filtered.options)
+    hidden = f"{counted(filtered.incidents, 'incident')} (worst: {filtered.worst})" if filtered.incidents else "no incident"
+    undated = f"; {counted(filtered.undated, 'event')} without a date kept" if filtered.undated else ""
+    return f"{options} {verb} out {hidden}{undated}"
 
 
 def memory_or_compute(incident: Incident) -> str:

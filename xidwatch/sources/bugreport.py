@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from xidwatch.core.logtext import MESSAGE_STARTS
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 
@@ -19,6 +20,27 @@ _VERSION = lazy(r"/nvidia/(?:\./)?version$")
 _SMI = lazy(r"(?:\S*/)?nvidia-smi\b")
 _MARKS = ("Start of NVIDIA bug report log file", "nvidia-bug-report.sh Version")
 _MOST_KEYS = 100_000
+_MOST_OWNERS = 16
+_MOST_TIMES = 64
+_EVERY_BOOT_US = 1_000_000
+"""Before that every boot says the same at the same time."""
+_SAME_DISTANCE_US = 120_000_000
+"""syslog starts late and writes what the kernel said before under its own first seconds."""
+_FARTHEST_CLOCK_US = 600_000_000
+"""`dmesg -T` counts from the clock's present setting, and so may lie by minutes."""
+_KNOWN_STARTS = (
+    *MESSAGE_STARTS,
+    "Linux version ",
+    "Kernel panic ",
+    "Out of memory",
+    "oom-kill:",
+    "Memory cgroup out of memory",
+)
+
+_Owner = tuple[str | None, str | None]
+"""Host and boot."""
+_Count = tuple[_Owner, int]
+_NOBODY: _Owner = (None, None)
 
 
 def is_bug_report(head: str) -> bool:
@@ -67,8 +89,10 @@ class Sections:
 class Deduplicator:
     """Says of a record whether another stream brought the same one already.
 
-    The same is: printk's clock and text, else second, host and text; and of equal ones within a stream the n-th equals the
-    n-th. Where the two streams share no clock (a bug report's dmesg and its journal) the text alone must do, if `by_text`.
+    The same is: printk's clock and text, of hosts and boots that may be the same; else second, host and text; and of equal
+    ones within a stream the n-th equals the n-th. Where the two streams share no clock, the text alone must do: in a bug
+    report (`by_text`), and in a stream that names no host beside the log of a single one, as far as its clock keeps the
+    same distance from that log's (`dmesg` or `dmesg -T` beside kern.log).
 
     Attributes:
         by_text: The streams are views of one machine's log.
@@ -77,8 +101,13 @@ class Deduplicator:
 
     by_text: bool = False
     full: bool = False
-    _earlier: dict[int, int] = field(default_factory=dict)
-    _here: dict[int, int] = field(default_factory=dict)
+    _earlier: dict[int, tuple[_Count, ...]] = field(default_factory=dict)
+    _here: dict[tuple[int, _Owner], int] = field(default_factory=dict)
+    _walls: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _walls_here: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _hosts: set[str | None] = field(default_factory=set)
+    _distances: tuple[int, ...] = ()
+    _offsets: set[int] = field(default_factory=set)
     _stream: int | None = None
     _dropped: bool = False
 
@@ -89,37 +118,91 @@ class Deduplicator:
         if not record.timed:
             return self._dropped
         double = False
-        for own, other in self._keys(record):
-            key = hash(own)
+        if record.wall_us is not None and record.since_boot_us is not None and record.time_source == "log":
+            self._learn_offset(record.wall_us - record.since_boot_us)
+        for own, other, owner in self._keys(record):
+            key = (hash(own), owner)
             ordinal = self._here[key] = self._here.get(key, 0) + 1
-            double = double or ordinal <= self._earlier.get(hash(other), 0)
+            double = double or ordinal <= _counted(self._earlier.get(hash(other), ()), owner)
+        if not self.by_text:
+            double = self._seen_at_a_distance(record) or double
         if len(self._here) > _MOST_KEYS:
             self._here.clear()
+            self._walls_here.clear()
             self.full = True
         self._dropped = double
         return double
 
-    def _keys(self, record: Record) -> Iterator[tuple[tuple[object, ...], tuple[object, ...]]]:
-        """Pairs: what to count this record under, and under what another stream would have counted the same one."""
+    def _learn_offset(self, offset_us: int) -> None:
+        """How far the two clocks of a log lie apart; it is known of every boot in it."""
+        if len(self._offsets) < _MOST_TIMES:
+            self._offsets.add(round(offset_us, -8))
+
+    def _keys(self, record: Record) -> Iterator[tuple[tuple[object, ...], tuple[object, ...], _Owner]]:
+        """What to count this record under, what another stream would have counted the same one under, and whose it is."""
         text = record.text.strip()
-        has_uptime = record.since_boot_us is not None and record.since_boot_us >= 1_000_000
         has_wall = record.wall_us is not None and record.time_source == "log"
+        has_uptime = record.since_boot_us is not None and record.since_boot_us >= _EVERY_BOOT_US
         if has_uptime:
+            boot = record.boot_id if record.boot_id and not record.boot_id.startswith("boot-") else None
             key: tuple[object, ...] = (record.since_boot_us, text)
-            yield key, key
+            yield key, key, (record.host, boot)
         if has_wall and record.wall_us is not None:
             key = (record.wall_us // 1_000_000, record.host, text)
-            yield key, key
-        if self.by_text and has_uptime != has_wall:
-            yield ("uptime" if has_uptime else "wall", text), ("wall" if has_uptime else "uptime", text)
+            yield key, key, _NOBODY
+        first_line = record.since_boot_us is not None and not has_uptime and not has_wall
+        if self.by_text and (has_uptime != has_wall or first_line):
+            mine, theirs = ("wall", "uptime") if has_wall else ("uptime", "wall")
+            yield (mine, text), (theirs, text), _NOBODY
+
+    def _seen_at_a_distance(self, record: Record) -> bool:
+        """Whether the log of the one host has this text where this stream's clock, shifted, says."""
+        text, key = record.text.strip(), 0
+        own_wall = record.wall_us if record.time_source == "log" else None
+        if text.startswith(_KNOWN_STARTS):
+            key = hash(text)
+        self._hosts.add(record.host)
+        if record.host is not None or not key or self._stream is None:
+            if own_wall is not None and key and len(times := self._walls_here.get(key, ())) < _MOST_TIMES:
+                self._walls_here[key] = (*times, own_wall)
+            return False
+        clock = own_wall if own_wall is not None else record.since_boot_us
+        if own_wall is None and not self._distances:
+            self._distances = tuple(self._offsets)
+        if clock is None or len(self._hosts - {None}) > 1:
+            return False
+        distances = tuple(time - clock for time in self._walls.get(key, ()))
+        if own_wall is not None:
+            distances = tuple(distance for distance in distances if abs(distance) <= _FARTHEST_CLOCK_US)
+        if self._distances:
+            distances = tuple(d for d in distances if any(abs(d - known) <= _SAME_DISTANCE_US for known in self._distances))
+        if distances:
+            self._distances = distances
+        elif own_wall is not None and len(times := self._walls_here.get(key, ())) < _MOST_TIMES:
+            self._walls_here[key] = (*times, own_wall)
+        return bool(distances)
 
     def _turn(self, stream: int) -> None:
-        for key, count in self._here.items():
-            if count > self._earlier.get(key, 0):
-                if len(self._earlier) >= _MOST_KEYS:
-                    self.full = True
-                    break
-                self._earlier[key] = count
-        self._here = {}
+        for (key, owner), count in self._here.items():
+            counts = self._earlier.get(key, ())
+            if not counts and len(self._earlier) >= _MOST_KEYS:
+                self.full = True
+                break
+            known = next((n for n, (whose, _) in enumerate(counts) if whose == owner), None)
+            if known is None:
+                self._earlier[key] = (*counts[: _MOST_OWNERS - 1], (owner, count))
+            elif count > counts[known][1]:
+                self._earlier[key] = (*counts[:known], (owner, count), *counts[known + 1 :])
+        for key, times in self._walls_here.items():
+            if len(self._walls) < _MOST_KEYS:
+                self._walls[key] = (*self._walls.get(key, ()), *times)[:_MOST_TIMES]
+        self._here, self._walls_here, self._distances = {}, {}, ()
         self._stream = stream
         self._dropped = False
+
+
+def _counted(counts: tuple[_Count, ...], owner: _Owner) -> int:
+    """How many were seen whose host and boot may be the same: an unknown one may be any."""
+    return sum(
+        count for whose, count in counts if all(None in pair or pair[0] == pair[1] for pair in zip(whose, owner, strict=True))
+    )

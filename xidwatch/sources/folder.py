@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from xidwatch.core.pattern import lazy
 from xidwatch.errors import XidwatchError
-from xidwatch.sources.archive import Archive
+from xidwatch.sources.archive import Archive, why_unreadable
 from xidwatch.sources.probe import HEAD_BYTES, probe
 
 _PACKED = lazy(r"\.(?:gz|xz|bz2|zst|Z)$")
@@ -21,6 +21,8 @@ _JOURNAL_MAGIC = b"LPKSHHRH"
 _NEVER = lazy(
     r"\.(?:py|pyc|so|o|ko|png|jpe?g|gif|pdf|html?|css|js|ya?ml|toml|ini|conf|cfg|csv|sqlite3?|db|zip|tar|tgz|deb|rpm)$"
 )
+_LOGINS = lazy(r"^(?:[bw]tmp|lastlog|faillog|tallylog)")
+"""Only root may read some of them, and they hold nothing of ours."""
 _DEEPEST = 6
 
 
@@ -34,81 +36,114 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What is to be read, and (path, why not) of the rest."""
+    """What is to be read, and (path, why not) of the rest: `unread` could not be read, `skipped` need not be."""
 
     families: tuple[Family, ...]
     skipped: tuple[tuple[str, str], ...] = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is not read, while it is being found."""
+
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    unread: list[tuple[str, str]] = field(default_factory=list)
 
 
 def find_logs(paths: Sequence[str]) -> Found:
     """Resolve files and folders.
 
     Raises:
-        XidwatchError: a path does not exist, or a folder holds no log.
+        XidwatchError: the only path is a folder that holds no log or may not be entered.
     """
-    families: list[Family] = []
-    skipped: list[tuple[str, str]] = []
-    files = [path for path in paths if path == "-" or not Path(path).is_dir()]
-    families += _families(files, None)
+    left = _Left()
+    files = [path for path in paths if path == "-" or not os.path.isdir(path)]
+    families = _families(files, None)
     for path in paths:
-        if path not in files:
-            found = _folder(Path(path))
-            families += found.families
-            skipped += found.skipped
-    return Found(tuple(families), tuple(skipped))
+        if path in files:
+            continue
+        try:
+            families += _folder(Path(path), left)
+        except XidwatchError as reason:
+            if len(paths) == 1:
+                raise
+            left.unread.append((path, str(reason).removeprefix(f"{path}: ")))
+    return Found(tuple(families), tuple(left.skipped), tuple(left.unread))
 
 
-def _folder(folder: Path) -> Found:
-    skipped: list[tuple[str, str]] = []
-    own = _logs(_entries(folder, want_folders=False), skipped)
+def _folder(folder: Path, left: _Left) -> list[Family]:
+    files, folders = _entries(folder)
+    unread_before = len(left.unread)
+    own = _logs(files, left)
     families = _families(own, None)
-    for inner in _entries(folder, want_folders=True):
-        deep = _logs(_walk(inner, 1), skipped)
+    for inner in folders:
+        deep = _logs(_walk(inner, 1, left), left)
         families += _families(deep, None if own else inner.name)
-    if not families:
-        raise XidwatchError(f"{folder}: no log files in this folder; give the files themselves, or the folder that has them")
-    return Found(tuple(families), tuple(skipped))
+    if families:
+        return families
+    if unread := left.unread[unread_before:]:
+        del left.unread[unread_before:]
+        more = f" (and {len(unread) - 1} more)" if len(unread) > 1 else ""
+        raise XidwatchError(f"{folder}: no log in this folder could be read; {unread[0][0]}: {unread[0][1]}{more}")
+    raise XidwatchError(f"{folder}: no log files in this folder; give the files themselves, or the folder that has them")
 
 
-def _entries(folder: Path, *, want_folders: bool) -> list[Path]:
+def _entries(folder: Path) -> tuple[list[Path], list[Path]]:
+    """(files and what cannot be told, folders)."""
     try:
-        return sorted(Path(entry) for entry in os.scandir(folder) if entry.is_dir() == want_folders)
+        entries = sorted(Path(entry) for entry in os.scandir(folder))
     except OSError as reason:
-        raise XidwatchError(f"{folder}: {reason.strerror or reason}; try: sudo xidwatch explain {folder}") from None
+        raise XidwatchError(f"{folder}: {why_unreadable(str(folder), reason)}") from None
+    folders = [entry for entry in entries if os.path.isdir(entry)]
+    return [entry for entry in entries if entry not in set(folders)], folders
 
 
-def _walk(folder: Path, depth: int) -> list[Path]:
-    found = _entries(folder, want_folders=False)
+def _walk(folder: Path, depth: int, left: _Left) -> list[Path]:
+    try:
+        found, folders = _entries(folder)
+    except XidwatchError as reason:
+        left.skipped.append((str(folder), str(reason).removeprefix(f"{folder}: ")))
+        return []
     if depth < _DEEPEST:
-        for inner in _entries(folder, want_folders=True):
+        for inner in folders:
             if not inner.is_symlink():
-                found += _walk(inner, depth + 1)
+                found += _walk(inner, depth + 1, left)
     return found
 
 
-def _logs(files: Sequence[Path], skipped: list[tuple[str, str]]) -> list[str]:
-    """The files that look like logs; the others go to `skipped` with the reason."""
+def _logs(files: Sequence[Path], left: _Left) -> list[str]:
+    """The files that look like logs; the others go to `left` with the reason."""
     logs: list[str] = []
     for file in files:
-        if not file.is_file():
+        if not os.path.isfile(file):
             continue
-        reason = "not a log by its name" if _NEVER.search(file.name) else _why_not(str(file))
+        try:
+            reason = "not a log by its name" if _NEVER.search(file.name) else _why_not(str(file))
+        except XidwatchError as unread:
+            noted = left.skipped if _LOGINS.match(file.name) else left.unread
+            noted.append((str(file), str(unread).removeprefix(f"{file}: ")))
+            continue
         if reason:
-            skipped.append((str(file), reason))
+            left.skipped.append((str(file), reason))
         else:
             logs.append(str(file))
     return logs
 
 
 def _why_not(path: str) -> str | None:
-    try:
-        archive = Archive(path)
-    except XidwatchError as reason:
-        return str(reason).removeprefix(f"{path}: ")
+    """Why it is no log; None when it is one.
+
+    Raises:
+        XidwatchError: that cannot be told, for it cannot be read.
+    """
+    archive = Archive(path)
     try:
         seen = probe(next(archive.chunks(), b"")[:HEAD_BYTES], b"")
     finally:
         archive.close()
+    if seen.kind == "empty" and archive.notes:
+        raise XidwatchError(f"{path}: {archive.notes[0]}")
     if seen.kind in ("binary", "empty"):
         return "binary, nothing readable" if seen.kind == "binary" else "empty"
     return None if seen.is_log or seen.kind != "text" else "no line in it looks like a log line"

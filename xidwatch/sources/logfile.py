@@ -6,7 +6,7 @@ import codecs
 import contextlib
 import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
 from typing import Any, BinaryIO, Protocol
@@ -19,10 +19,12 @@ from xidwatch.core.logtext import LogLine, parse_line
 from xidwatch.core.parse import LITERALS, NOTHING, Further
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
-from xidwatch.sources.archive import Archive
+from xidwatch.errors import XidwatchError
+from xidwatch.sources.archive import Archive, Waiting
 from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
 from xidwatch.sources.folder import Family, find_logs, is_journal_file
 from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
+from xidwatch.sources.repeats import Repeats
 from xidwatch.sources.ringbuffer import RingBuffer
 from xidwatch.sources.scan import CHUNK_BYTES, FIRST_LINES, NumberedLine, every_line, find_hits, scan_lines
 
@@ -33,6 +35,8 @@ _SECTION_WORDS = (RULE, "*** /", "journalctl -", "dmesg:", "NVRM version:", "nvi
 _WANTED = (*LITERALS, *_BOOT_WORDS, *_LOST_WORDS)
 _LOST = lazy(r"(?:Missed (\d+) kernel messages|(\d+) printk messages dropped|(\d+) messages lost due to rate-limiting)")
 _TAIL_BYTES = 1 << 16
+_KMSG = "/dev/kmsg"
+"""As a file it has no end."""
 _MOST_HELD = 500
 _BACKWARDS_US = 60_000_000
 
@@ -45,6 +49,9 @@ class Reader(Protocol):
     def further(self) -> Further:
         """Which of the lines behind it are wanted."""
 
+    def told(self) -> tuple[Record, Hashable] | None:
+        """See `Repeats`."""
+
 
 class LogInputs:
     """The records of several inputs; iterate once.
@@ -54,7 +61,7 @@ class LogInputs:
         reader: Who takes the records. Without one, a fixed number of lines behind each line of ours is given too.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one maker
         self,
         paths: Sequence[str],
         *,
@@ -62,17 +69,21 @@ class LogInputs:
         year: int | None,
         now_us: int,
         progress: Progress | None = None,
+        waiting: Waiting | None = None,
         whole: bool = False,
     ) -> None:
         """Args: see `ExplainOptions`; no path at all means this machine's ring buffer. `whole`: leave out no line."""
         self.reports: list[InputReport] = []
         self.reader: Reader | None = None
         self.whole = whole
+        self.several = False
         self._paths = tuple(paths)
         self._tz = tz
         self._year = year
         self._now_us = now_us
         self._progress = progress
+        self._waiting = waiting
+        self._alone = False
         self._streams = itertools.count()
         self._read_before = 0
 
@@ -80,20 +91,23 @@ class LogInputs:
         """Records in order of time within each stream; streams one after another.
 
         Raises:
-            XidwatchError: an input is missing or unreadable; the text names the next step.
+            XidwatchError: the only input is missing or unreadable; the text names the next step. One of several is reported.
         """
-        if not self._paths:
+        if self._paths in ((), (_KMSG,)):
             yield from self._ring_buffer()
             return
         found = find_logs(self._paths)
-        several = len(found.families) > 1
+        several = self.several = len(found.families) > 1
+        self._alone = len(self._paths) == 1 and sum(len(family.paths) for family in found.families) == 1
         doubles = Deduplicator()
         for family in found.families:
             for record in self._family(family):
                 if not (several and doubles.seen(record)):
                     yield record
+        for path, why in found.unread:
+            self.reports.append(_not_read(path, why, unread=True))
         for path, why in found.skipped:
-            self.reports.append(InputReport(path=path, format="not read", bytes=0, records=0, notes=(why,)))
+            self.reports.append(_not_read(path, why, unread=False))
         if doubles.full and self.reports:
             note = "so many lines that some which stand in two inputs may have been counted twice"
             self.reports[0] = replace(self.reports[0], notes=(*self.reports[0].notes, note))
@@ -113,17 +127,26 @@ class LogInputs:
         clock = LogClock(self._tz, self._now_us, self._year)
         if len(family.paths) > 1 and self._year is None:
             _look_over(family, clock)
-        seq = 0
+        place = _Place(stream, 0, family.host, self._streams)
         beside = family.paths[1:] if all(is_journal_file(path) for path in family.paths) else ()
         for path in family.paths[:1] if beside else family.paths:
-            archive = Archive(path)
             try:
-                place = _Place(stream, seq, family.host, self._streams)
-                reading = _Reading(self, archive, clock, place, self._tick(archive), beside)
+                archive = Archive(path, waiting=self._waiting)
+            except XidwatchError as reason:
+                if self._alone:
+                    raise
+                self.reports.append(_not_read(path, str(reason).removeprefix(f"{path}: "), unread=True))
+                continue
+            reading = _Reading(self, archive, clock, replace(place, stream=stream), self._tick(archive), beside)
+            try:
                 yield from reading.records()
+            except XidwatchError as reason:
+                if self._alone:
+                    raise
+                reading.give_up(str(reason).removeprefix(f"{path}: "))
             finally:
                 archive.close()
-            seq = reading.place.seq
+            place = reading.place
             self._read_before += archive.taken
             self.reports.append(reading.report())
 
@@ -135,17 +158,21 @@ class LogInputs:
         return lambda: progress(before + archive.taken, total)
 
 
+def _not_read(path: str, why: str, *, unread: bool) -> InputReport:
+    return InputReport(path=path, format="not read", bytes=0, records=0, notes=(why,), unread=unread)
+
+
 def _look_over(family: Family, clock: LogClock) -> None:
     """Find the year in which the oldest file of a rotated log begins, from the heads of all and the tail of the last."""
     heads: list[LogLine] = []
     last = Probe("empty")
     for path in family.paths:
-        archive = Archive(path)
         try:
-            tail = archive.tail(_TAIL_BYTES) if archive.plain else b""
-            last = probe(next(archive.chunks(), b"")[:HEAD_BYTES], tail)
-        finally:
-            archive.close()
+            with contextlib.closing(Archive(path)) as archive:
+                tail = archive.tail(_TAIL_BYTES) if archive.plain else b""
+                last = probe(next(archive.chunks(), b"")[:HEAD_BYTES], tail)
+        except XidwatchError:
+            continue  # it is reported where it is to be read
         heads += (last.head[-1:] + last.head[:1])[::-1] if last.reversed else (last.head[:1] + last.head[-1:])
     clock.look_ahead(heads, list(last.tail[:1] if last.reversed else last.tail[-1:]))
 
@@ -171,6 +198,7 @@ class _Tally:
     last: Record | None = None
     backwards: int = 0
     notes: list[str] = field(default_factory=list)
+    unread: bool = False
 
     def add(self, record: Record) -> None:
         self.seen += 1
@@ -197,6 +225,7 @@ class _Tally:
             lost_records=self.lost,
             boot_ids=tuple(boot_ids),
             notes=tuple(self.notes),
+            unread=self.unread,
         )
 
 
@@ -236,12 +265,22 @@ class _Reading:
         self._boot_ids: dict[str, None] = {}
         self._boot_lines = 0
         self._joiner = Joiner()
+        self._repeats = Repeats(self._told)
 
     def report(self) -> InputReport:
         """What was read."""
         boot_ids = list(self._boot_ids)
         self._tally.notes += self._archive.notes
+        if self._form == "empty" and self._archive.notes:
+            self._tally.unread = True
         return self._tally.report(self._archive.path, self._form, self._bytes, boot_ids)
+
+    def give_up(self, why: str) -> None:
+        """The rest of it cannot be read."""
+        self._note(why)
+        self._tally.unread = True
+        if not self._tally.seen:
+            self._form = "not read"
 
     def records(self) -> Iterator[Record]:
         """The records in order of time."""
@@ -266,9 +305,11 @@ class _Reading:
         self._form = seen.form if seen.kind in ("text", "utf-16") else f"{seen.kind}"
         match seen.kind:
             case "empty":
-                self._note("empty")
+                if not self._archive.notes:
+                    self._note("empty")
             case "binary":
                 self._note("binary, nothing readable")
+                self._tally.unread = True
             case "journal file":
                 yield from self._journal_files()
             case "journal export":
@@ -330,11 +371,12 @@ class _Reading:
         number = 0
         lines = every_line(chunks) if _needs_every_line(seen) else self._scanned(seen, chunks, _WANTED)
         above = 0
-        for number, line in self._joiner.join(self._parsed(lines)):
-            if number > above + 1:
+        for number, line in self._joiner.join(self._parsed(self._repeats.fold(lines))):
+            if number > above + 1 and not self._repeats.count:
                 self._clock.skip()
             above = number
-            yield self._record(line, number, number)
+            record = self._record(line, number, number)
+            yield replace(record, repeats=self._repeats.count) if self._repeats.count else record
         self._end(max(number, self._joiner.number))
 
     def _scanned(self, seen: Probe, chunks: Iterable[bytes], words: Sequence[str]) -> Iterator[NumberedLine]:
@@ -343,6 +385,12 @@ class _Reading:
             return every_line(chunks)
         after = AFTER_LINES if self._inputs.reader is None else self._further
         return scan_lines(chunks, words, after, sampled=any(map(_lacks_year, seen.head)))
+
+    def _told(self) -> tuple[Record, Hashable] | None:
+        """What the reader says of the latest record; nothing where two inputs have to be compared line by line."""
+        reader = self._inputs.reader
+        alone = reader is not None and not self._inputs.whole and not self._inputs.several and not self._joiner.holds
+        return reader.told() if alone and reader is not None else None
 
     def _further(self) -> Further:
         """What the reader wants, and the first lines of a boot: they name it, and hosts."""
@@ -368,6 +416,8 @@ class _Reading:
         self.place.seq += lines
         if self._clock.assumed_year:
             self._note(f"its dates name no year: the first is taken for {self._clock.first_year}; --year says otherwise")
+        for name in sorted(self._clock.odd_months):
+            self._note(f"{name} is not the same month in every language; it was taken for the likeliest")
         if self._clock.odd_zones:
             self._note("some of its times name a zone that does not exist; they are taken for times of the machine's own zone")
 
@@ -488,10 +538,13 @@ def _spool(chunks: Iterable[bytes]) -> BinaryIO:
     """The bytes of a pipe or an archive in a nameless file, to be read from its end."""
     import tempfile
 
-    file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
-    for chunk in chunks:
-        file.write(chunk)
-    file.flush()
+    try:
+        file = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+    except OSError as reason:
+        raise XidwatchError(f"no temporary copy: {reason.strerror or reason}; give it room with TMPDIR=/some/folder") from None
     return file
 
 
