@@ -11,7 +11,7 @@ import pytest
 from tests.postmortems import FIXTURES, SAME_EVERYWHERE, case_names
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import InputReport, Postmortem
-from xidwatch.core.logtext import parse_line
+from xidwatch.core.logtext import LogLine, parse_line
 from xidwatch.explain import explain_records
 from xidwatch.sources.logfile import LogInputs
 from xidwatch.sources.scan import SMALL_BYTES
@@ -70,13 +70,21 @@ def agree(log: Path, content: bytes, rules: RuleTable) -> None:
     assert read([log], rules, whole=True) == read([log], rules, whole=False)
 
 
+def lines_of(name: str) -> list[LogLine]:
+    """The lines of a case without their decoration."""
+    return [parse_line(line) for line in (FIXTURES / name / LOG).read_text("utf-8", "replace").splitlines()]
+
+
 @pytest.mark.parametrize("name", case_names())
 def test_scan_equals_plain_reading_of_a_case(name: str, tmp_path: Path, rules: RuleTable) -> None:
     """A case with ordinary lines behind it, or before and behind, has the same events, incidents, context and report."""
     case = (FIXTURES / name / LOG).read_bytes()
     case += b"" if case.endswith(b"\n") else b"\n"
-    agree(tmp_path / "a", case + PAD, rules)
-    agree(tmp_path / "b", PAD + case + BARE[: 49 * 100], rules)
+    agree(tmp_path / "before", case + PAD, rules)
+    agree(tmp_path / "amid", BARE[: 49 * 400] + case + BARE[: 49 * 100] + PAD, rules)
+    # Times that count from the line before need that line: such a log is read whole when its first lines are of that kind.
+    if not any(line.delta_us is not None for line in lines_of(name)):
+        agree(tmp_path / "behind", PAD + case + filler(3, 900_000), rules)
 
 
 STORM = (
@@ -137,8 +145,7 @@ def mixes(name: str) -> bool:
 
     A log's dates ascend; where they name no year and are put together at random, each line would decide the year of the next.
     """
-    lines = map(parse_line, (FIXTURES / name / LOG).read_text(encoding="utf-8", errors="replace").splitlines())
-    return not any(line.delta_us is not None or (line.stamp is not None and line.stamp.year is None) for line in lines)
+    return not any(line.delta_us is not None or (line.stamp is not None and line.stamp.year is None) for line in lines_of(name))
 
 
 MIXED = [name for name in case_names() if mixes(name)]

@@ -90,7 +90,8 @@ def left_out(options: Sequence[str], found: Sequence[Incident], kept: Sequence[I
 
 def filters(*, since: datetime | None, until: datetime | None, gpu: str | None, fault_class: str | None) -> list[str]:
     """The filters in force, as on the command line."""
-    given = (("--since", since), ("--until", until), ("--gpu", gpu), ("--class", fault_class))
+    seconds = [None if at is None else at.replace(microsecond=0) for at in (since, until)]
+    given = (("--since", seconds[0]), ("--until", seconds[1]), ("--gpu", gpu), ("--class", fault_class))
     return [f"{option} {value}" for option, value in given if value is not None]
 
 

@@ -230,7 +230,7 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
 
 def _say_waiting(path: str) -> None:
     if path == "-":
-        _complain("xidwatch: standard input is silent; waiting for it (Ctrl-D ends it on a terminal, Ctrl-C gives up)")
+        _complain("xidwatch: reading what is typed or pasted here; Ctrl-D ends it (a log is piped in, or given as a file)")
     else:
         _complain(f"xidwatch: {path}: a pipe that nobody has written to yet; waiting for a writer (Ctrl-C gives up)")
 
@@ -442,6 +442,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),
     "hook": ("runs the site's program for every incident", _hook_arguments),
     "install-service": ("put the systemd units in place", _install_arguments),
+    "nvml": ("take xidwatch off the GPUs, or let it ask them again", _daemon("add_nvml")),
     "floor": ("the least time that prefill and decode can take on a card", _floor_arguments),
 }
 

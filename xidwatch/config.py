@@ -88,6 +88,7 @@ class Config:
         web_config_file: TLS and passwords for it, in the form of the Prometheus exporter toolkit.
         rules: Folders with rules of the site's own, besides /etc/xidwatch/rules.d; later ones win.
         accept_injected: Believe lines that user space wrote into the kernel's log. For tests only.
+        nvml: Whether the GPUs are asked through NVML; "auto" does so where there are any and nvidia-ml-py is installed.
         expected_gpus: How many GPUs the node should have; None takes what was seen before.
     """
 
@@ -102,6 +103,7 @@ class Config:
     hook: Hook | None = None
     history: HistoryLimits = field(default_factory=HistoryLimits)
     accept_injected: bool = False
+    nvml: Literal["auto", "off"] = "auto"
     expected_gpus: int | None = None
     workload: Workload | None = None
 

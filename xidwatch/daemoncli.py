@@ -102,6 +102,18 @@ def add_maintenance(parser: argparse.ArgumentParser) -> None:
         own.set_defaults(run=run)
 
 
+def add_nvml(parser: argparse.ArgumentParser) -> None:
+    """`xidwatch nvml release | resume`."""
+    parser.description = "Takes xidwatch off the GPUs, so that a reset, a MIG change or a module unload meets nothing of ours."
+    commands = parser.add_subparsers(title="commands", required=True)
+    release = commands.add_parser("release", help="ask NVML nothing until resume")
+    resume = commands.add_parser("resume", help="ask again")
+    for own, run in ((release, _nvml_release), (resume, _nvml_resume)):
+        _config_argument(own)
+        _folder_arguments(own)
+        own.set_defaults(run=run)
+
+
 # watch
 
 
@@ -357,6 +369,22 @@ def _maintenance_end(options: argparse.Namespace) -> int:
     config = _config(options, "state_dir", "run_dir")
     add_note(config.state_dir / "history.db", "maintenance_end", {})
     sys.stdout.write("maintenance ended\n")
+    return 0
+
+
+def _nvml_release(options: argparse.Namespace) -> int:
+    return _nvml_note(options, "nvml_release", "NVML is left alone within seconds, until: xidwatch nvml resume")
+
+
+def _nvml_resume(options: argparse.Namespace) -> int:
+    return _nvml_note(options, "nvml_resume", "NVML is asked again")
+
+
+def _nvml_note(options: argparse.Namespace, kind: str, said: str) -> int:
+    from xidwatch.sinks.history_read import add_note
+
+    add_note(_config(options, "state_dir", "run_dir").state_dir / "history.db", kind, {})
+    sys.stdout.write(said + "\n")
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,7 +40,7 @@ def read_model(path: Path) -> tuple[Model, tuple[str, ...]]:
     Raises:
         XidwatchError: it cannot be read, lacks a field, or describes attention that these formulas do not know.
     """
-    file = path / "config.json" if path.is_dir() else path
+    file = path / "config.json" if os.path.isdir(path) else path
     config = _read_json(file)
     text = config.get("text_config")
     inner: Mapping[str, Any] = text if isinstance(text, dict) and "hidden_size" in text else config
@@ -50,7 +51,7 @@ def read_model(path: Path) -> tuple[Model, tuple[str, ...]]:
     if inner is not config:
         notes = (*notes, "Only the text part of the model is counted.")
     index = file.parent / _INDEX
-    if index.is_file() and (total := _read_json(index).get("metadata", {}).get("total_size")):
+    if os.path.isfile(index) and (total := _read_json(index).get("metadata", {}).get("total_size")):
         stored = Model(**{**_fields(model), "weights_bytes": float(total)})
         return stored, (*notes, f"Bytes of the weights from {_INDEX}.")
     return model, notes

@@ -8,6 +8,7 @@ A site's own files are always checked, and all their mistakes are told at once.
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,7 @@ TYPES: dict[TableName, type[Knowledge]] = {
     "nvlink5": Nvlink5Row, "nvlink4": Nvlink4Row, "action": Action,
 }  # fmt: skip
 _KNOWN: dict[str, TableName] = {name: name for name in TYPES}
+_ABSENT = "no such folder"
 _OTHERS = {"accelerators.toml"}
 """Files in the folder that are no rules."""
 _TABLE = lazy(r"(\w+)\]\]")
@@ -66,11 +68,12 @@ def load_rules(extra: Sequence[Path] = (), *, check: bool = False, site: Path = 
     entries: list[Entry] = []
     for path in _files(shipped_rules()):
         entries += _checked(path, mistakes) if check else _cut(path)
-    folders = [folder for folder in (site, *extra) if folder != site or folder.is_dir()]
     own: list[Entry] = []
-    for folder in folders:
-        if not folder.is_dir():
-            mistakes.append(f"{folder}: no such folder")
+    for folder in (site, *extra):
+        if (why := _why_unreadable(folder)) is not None:
+            if folder != site or why != _ABSENT:
+                mistakes.append(f"{folder}: {why}")
+            continue
         for path in _files(folder):
             own += _checked(path, mistakes)
     table = RuleTable([*entries, *own])
@@ -85,7 +88,7 @@ def load_rules(extra: Sequence[Path] = (), *, check: bool = False, site: Path = 
 
 def rules_version(extra: Sequence[Path] = (), site: Path = SITE_RULES) -> str:
     """Twelve hex digits that change with any rule file in force."""
-    files = [file for folder in (shipped_rules(), site, *extra) if folder.is_dir() for file in _files(folder)]
+    files = [file for folder in (shipped_rules(), site, *extra) if os.path.isdir(folder) for file in _files(folder)]
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
@@ -93,8 +96,8 @@ def check_dir(path: Path) -> list[str]:
     """Every mistake in a folder of site rules, also examples that do not hit their own rule; empty when it is good."""
     from xidwatch.rulecheck import cross_mistakes, example_mistakes
 
-    if not path.is_dir():
-        return [f"{path}: no such folder"]
+    if (why := _why_unreadable(path)) is not None:
+        return [f"{path}: {why}"]
     mistakes: list[str] = []
     own = [entry for file in _files(path) for entry in _checked(file, mistakes)]
     table = RuleTable([*(entry for file in _files(shipped_rules()) for entry in _cut(file)), *own])
@@ -102,6 +105,18 @@ def check_dir(path: Path) -> list[str]:
     if not mistakes:
         mistakes += example_mistakes(table, {entry.id for entry in own if entry.table == "rule"})
     return mistakes
+
+
+def _why_unreadable(folder: Path) -> str | None:
+    try:
+        os.listdir(folder)
+    except FileNotFoundError:
+        return _ABSENT
+    except NotADirectoryError:
+        return "no folder"
+    except OSError as reason:
+        return f"{reason.strerror or reason}; as root it may be readable"
+    return None
 
 
 def _files(folder: Path) -> list[Path]:

@@ -28,6 +28,7 @@ from xidwatch.core.engine import Change, Engine, Settled, active
 from xidwatch.core.event import Event
 from xidwatch.core.incident import Incident
 from xidwatch.errors import XidwatchError
+from xidwatch.gpus import Gpus
 from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.followers import Followers
 from xidwatch.sinks.history import Entry, History, Limits, Note
@@ -103,6 +104,8 @@ class Watch:
         self._reload = _Reload(at_us=self._clocks.wall_us())
         self._loaded: list[tuple[RuleTable, str] | str] = []
         self._stopping = False
+        self._gpus: Gpus | None = None
+        self._nvml_released = False
         self._due: dict[str, float] = {}
         self._times: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._latencies: dict[str, Latencies] = {}
@@ -147,6 +150,8 @@ class Watch:
             self._sources.append(source)
             self._selector.register(source.fileno(), selectors.EVENT_READ, _reader(self, source))
         self._followers = Followers(Path(config.run_dir) / "follow.sock", self._selector, self._greeting)
+        self._gpus = Gpus(self._selector, use_nvml=config.nvml == "auto")
+        self._obey_again()
         self._state_file = StateFile(Path(config.run_dir) / "state.json")
         for source in self._sources:
             self._read(source)
@@ -175,6 +180,8 @@ class Watch:
         self._put_state()
         self._web.close()
         self._followers.close()
+        if self._gpus is not None:
+            self._gpus.close()
         for source in self._sources:
             source.close()
         self._state_file.close()
@@ -194,6 +201,8 @@ class Watch:
     def _timeout_s(self) -> float:
         now = self._clocks.steady_s()
         waits = [due - now for due in self._due.values()]
+        if self._gpus is not None and (due_s := self._gpus.due_s()) is not None:
+            waits.append(due_s)
         if (deadline := self.engine.deadline_us()) is not None:
             waits.append((deadline - self._clocks.wall_us()) / 1e6)
         return max(0.0, min([_HOUSEKEEPING_S, *waits]))
@@ -204,6 +213,8 @@ class Watch:
             self._keep(settled)
         for source in self._sources:
             self._rest(source)
+        if self._gpus is not None:
+            self._gpus.tick()
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
             self._take_notes()
@@ -262,6 +273,8 @@ class Watch:
             if (last := timestamp_of(key)) is not None:
                 self._times[last] = max(self._times.get(last, 0.0), record.wall_us / 1e6)
         if isinstance(item, Event):
+            if self._gpus is not None:
+                self._gpus.happened(item.kind)
             self._latencies.setdefault(settled.source, Latencies()).add((self._clocks.wall_us() - record.wall_us) / 1e6)
 
     # incidents
@@ -365,6 +378,16 @@ class Watch:
             self._maintenance = _Maintenance(True, until if isinstance(until, int) else None, str(note.data.get("reason", "")))
         elif note.kind == "maintenance_end":
             self._maintenance = _Maintenance()
+        elif note.kind in ("nvml_release", "nvml_resume"):
+            self._nvml_released = note.kind == "nvml_release"
+            self._obey_again()
+
+    def _obey_again(self) -> None:
+        """Whether NVML may be asked is what the operator said last, also before this start."""
+        if self._gpus is not None and self._nvml_released:
+            self._gpus.release()
+        elif self._gpus is not None:
+            self._gpus.resume()
 
     def _on_stop(self, _signal: int, _frame: object) -> None:
         self._stopping = True
@@ -420,6 +443,7 @@ class Watch:
             rules_version=self._rules_version,
             zeros=self._zeros,
             history=health,
+            readings=self._gpus.readings() if self._gpus is not None else {},
             latencies={name: latency.counts() for name, latency in self._latencies.items()},
         )
 

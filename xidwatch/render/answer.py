@@ -91,8 +91,12 @@ def covered(report: InputReport, zone: tzinfo | None) -> str:
         shown = times([report.first, report.last], zone)
         span = f", {shown.of(report.first)} to {shown.of(report.last)}"
         span += f" ({shown.heading})" if shown.heading else ""
-    read = "not read" if report.unread and not report.records else counted(report.records, "line")
+    read = "not read" if _is_unread(report) else counted(report.records, "line")
     return f"{visible(report.path)}: {read}{span}"
+
+
+def _is_unread(report: InputReport) -> bool:
+    return report.format == "not read" or (report.unread and not report.records)
 
 
 def all_notes(postmortem: Postmortem) -> list[str]:

@@ -250,7 +250,9 @@ def _open_fifo(path: str) -> BinaryIO:
 
 
 def _await(file: BinaryIO, path: str, waiting: Waiting | None) -> None:
-    """Wait for the first bytes of a pipe or a terminal, or for its end."""
+    """Wait for the first bytes of a named pipe or a terminal, or for its end."""
+    if path == "-" and not file.isatty():
+        return  # a pipe's writer is at work, or the shell would not have made it
     poll = select.poll()
     poll.register(file, select.POLLIN)
     if not poll.poll(_SILENCE_MS):

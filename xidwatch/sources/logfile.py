@@ -38,6 +38,8 @@ _TAIL_BYTES = 1 << 16
 _KMSG = "/dev/kmsg"
 """As a file it has no end."""
 _MOST_HELD = 500
+_MOST_UNTIMED = 5000
+"""So many lines at the beginning are looked at for a first time."""
 _BACKWARDS_US = 60_000_000
 
 Progress = Callable[[int, int | None], None]
@@ -395,7 +397,7 @@ class _Reading:
     def _further(self) -> Further:
         """What the reader wants, and the first lines of a boot: they name it, and hosts."""
         further = self._inputs.reader.further() if self._inputs.reader is not None else NOTHING
-        if self._joiner.holds or self._boot_lines or (self._tally.first is None and self._tally.seen < _MOST_HELD):
+        if self._joiner.holds or self._boot_lines or (self._tally.first is None and self._tally.seen < _MOST_UNTIMED):
             self._boot_lines = max(0, self._boot_lines - 1)
             return further._replace(whole=max(further.whole, 1))
         return further

@@ -1,0 +1,48 @@
+"""The daemon's view of the GPUs: the bus and NVML, in one loop."""
+
+from __future__ import annotations
+
+import selectors
+import time
+
+from tests.nvml.fake import ALONE, QUICK, Fake
+from xidwatch.core.pci import parse_pci
+from xidwatch.gpus import Gpus
+from xidwatch.nvml.client import NvmlClient
+from xidwatch.sources.devices import PciGpu
+
+SLOT = parse_pci("0000:1b:00.0")
+SOON_S = 30.0
+
+
+def bus() -> tuple[PciGpu, ...]:
+    """One of the fake library's GPUs, as sysfs would show it."""
+    assert SLOT is not None
+    return (PciGpu(pci=SLOT, driver="nvidia", device=0x2330, asleep=False),)
+
+
+def test_what_the_bus_and_nvml_tell_is_shown_together(fake: Fake) -> None:
+    """With a GPU on the bus NVML is asked, and both counts and its state are among the readings."""
+    fake.use("healthy")
+    with selectors.DefaultSelector() as selector:
+        gpus = Gpus(selector, use_nvml=True, devices=bus, client=lambda: NvmlClient(QUICK, None, ALONE))
+        end = time.monotonic() + SOON_S
+        while ("xidwatch_gpus", (("source", "nvml"),)) not in gpus.readings():
+            assert time.monotonic() < end
+            gpus.tick()
+            for key, mask in selector.select(0.05):
+                key.data(mask)
+        shown = gpus.readings()
+        gpus.close()
+    counts = {source: shown["xidwatch_gpus", (("source", source),)] for source in ("pci", "driver", "nvml")}
+    assert {"pci": 1.0, "driver": 1.0, "nvml": 8.0} == counts
+    assert 1.0 == shown["xidwatch_nvml_up", ()]
+
+
+def test_without_a_gpu_on_the_bus_nvml_is_left_alone() -> None:
+    """A machine without a GPU shows that the bus has none, and nothing of NVML."""
+    with selectors.DefaultSelector() as selector:
+        gpus = Gpus(selector, use_nvml=True, devices=lambda: ())
+        shown = gpus.readings()
+        gpus.close()
+    assert {("xidwatch_gpus", (("source", "pci"),)): 0.0, ("xidwatch_gpus", (("source", "driver"),)): 0.0} == shown
