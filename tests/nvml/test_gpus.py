@@ -27,7 +27,7 @@ def test_what_the_bus_and_nvml_tell_is_shown_together(fake: Fake) -> None:
     with selectors.DefaultSelector() as selector:
         gpus = Gpus(selector, use_nvml=True, devices=bus, client=lambda: NvmlClient(QUICK, None, ALONE))
         end = time.monotonic() + SOON_S
-        while ("xidwatch_gpus", (("source", "nvml"),)) not in gpus.readings():
+        while not gpus.readings().get(("xidwatch_gpus", (("source", "nvml"),))):
             assert time.monotonic() < end
             gpus.tick()
             for key, mask in selector.select(0.05):

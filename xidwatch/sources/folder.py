@@ -24,6 +24,7 @@ _NEVER = lazy(
 _LOGINS = lazy(r"^(?:[bw]tmp|lastlog|faillog|tallylog)")
 """Only root may read some of them, and they hold nothing of ours."""
 _DEEPEST = 6
+_GLANCE_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,31 @@ def find_logs(paths: Sequence[str]) -> Found:
                 raise
             left.unread.append((path, str(reason).removeprefix(f"{path}: ")))
     return Found(tuple(families), tuple(left.skipped), tuple(left.unread))
+
+
+def reading_order(families: Sequence[Family]) -> list[Family]:
+    """First the logs whose times say when and where, then those that say when: of a line in several, the first is kept."""
+    return sorted(families, key=lambda family: _vagueness(family.paths[-1])) if len(families) > 1 else list(families)
+
+
+def _vagueness(path: str) -> int:
+    """0: times and hosts, or not known, as of a pipe, which is read but once; 1: times alone; 2: neither."""
+    if not os.path.isfile(path):
+        return 0
+    try:
+        archive = Archive(path)
+        try:
+            seen = probe(next(archive.chunks(), b"")[:_GLANCE_BYTES], b"")
+        finally:
+            archive.close()
+    except XidwatchError:
+        return 0
+    if seen.kind.startswith("journal"):
+        return 0
+    walls = [line for line in seen.head if line.stamp is not None or line.epoch_us is not None]
+    if 2 * len(walls) < len(seen.head) or (not seen.head and seen.kind == "text"):
+        return 2
+    return 1 if walls and not any(line.host for line in walls) else 0
 
 
 def _folder(folder: Path, left: _Left) -> list[Family]:

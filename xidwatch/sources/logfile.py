@@ -22,7 +22,7 @@ from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.archive import Archive, Waiting
 from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
-from xidwatch.sources.folder import Family, find_logs, is_journal_file
+from xidwatch.sources.folder import Family, find_logs, is_journal_file, reading_order
 from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
 from xidwatch.sources.repeats import Repeats
 from xidwatch.sources.ringbuffer import RingBuffer
@@ -102,10 +102,12 @@ class LogInputs:
         several = self.several = len(found.families) > 1
         self._alone = len(self._paths) == 1 and sum(len(family.paths) for family in found.families) == 1
         doubles = Deduplicator()
-        for family in found.families:
+        for family in reading_order(found.families):
             for record in self._family(family):
                 if not (several and doubles.seen(record)):
                     yield record
+        given = [path for family in found.families for path in family.paths]
+        self.reports.sort(key=lambda report: given.index(report.path) if report.path in given else len(given))
         for path, why in found.unread:
             self.reports.append(_not_read(path, why, unread=True))
         for path, why in found.skipped:

@@ -65,8 +65,8 @@ class Repeats:
         self._numbers: dict[Hashable, int] = {}
         self._shape = b""
         self._rows: dict[int, _Row] = {}
-        self._spans: tuple[tuple[int, int], ...] = ()
-        self._fixed: tuple[tuple[int, int, bytes], ...] = ()
+        self._fractions: tuple[tuple[int, int, int, bytes], ...] = ()
+        """(start, stop, end of the text behind, that text) of each fraction of a second in front of the message."""
         self._front = b""
         self._length = 0
 
@@ -75,7 +75,7 @@ class Repeats:
         held = False
         for number, line in lines:
             if self._rows and (row := self._rows.get(self._kinds.get(line[self._length :], _NONE))) and self._goes_with(line):
-                row.add(number, line, self._delay(line) if len(self._spans) > 1 else 0)
+                row.add(number, line, self._delay(line) if len(self._fractions) > 1 else 0)
                 held = True
                 continue
             if held:
@@ -94,15 +94,16 @@ class Repeats:
 
     def _goes_with(self, line: bytes) -> bool:
         """Whether the part before the message is the same, but for fractions of a second."""
-        return (
-            line.startswith(self._front)
-            and all(line[at:stop].isdigit() for at, stop in self._spans)
-            and all(line[at:stop] == text for at, stop, text in self._fixed)
-        )
+        if not line.startswith(self._front):
+            return False
+        for at, stop, end, behind in self._fractions:
+            if not line[at:stop].isdigit() or line[stop:end] != behind:
+                return False
+        return True
 
     def _delay(self, line: bytes) -> int:
         """Wall clock minus printk's clock, within the second."""
-        (at, stop), (begin, end) = self._spans
+        (at, stop, *_), (begin, end, *_) = self._fractions
         return int(line[at:stop]) - int(line[begin:end])
 
     def _learn(self, number: int, line: bytes) -> None:
@@ -128,7 +129,7 @@ class Repeats:
             self._rows.clear()
         kind = self._kinds[message] = self._numbers.setdefault(told[1], len(self._numbers) + 1)
         self._rows.setdefault(kind, _Row())
-        self._length, self._spans = len(front), spans
+        self._length = len(front)
         ends = [*(at for at, _ in spans), len(front)]
         self._front = front[: ends[0]]
-        self._fixed = tuple((stop, end, front[stop:end]) for (_, stop), end in zip(spans, ends[1:], strict=True))
+        self._fractions = tuple((at, stop, end, front[stop:end]) for (at, stop), end in zip(spans, ends[1:], strict=True))

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from xidwatch.core.parse import Further
+from xidwatch.core.parse import NOTHING, Further
 
 if TYPE_CHECKING:
     from ahocorasick_rs import BytesAhoCorasick
@@ -186,7 +186,7 @@ class _Scanner:
         """Lines that nobody asked for are counted, not cut."""
         text, at, stop, _, lines = block
         hits = [*block.hits, stop]
-        upcoming = 0
+        upcoming, ask = 0, self._ask
         self._searched = (0, 0, ())
         if self._sampled and stop - at > LINE_BYTES:
             self._left = max(self._left, 1)
@@ -209,8 +209,8 @@ class _Scanner:
             self._left = max(self._left - 1, self._after if hit < end else 0)
             self._passed.clear()
             yield self._lines.number, text[at:end]
-            if self._ask is not None:
-                self._heed(self._ask())
+            if ask is not None:
+                self._heed(ask())
             self._lines.number += 1
             at = end + 1
         if at < stop:
@@ -219,6 +219,9 @@ class _Scanner:
             self._pass(text, at, stop, lines if at == block.start else None)
 
     def _heed(self, further: Further) -> None:
+        if further is NOTHING:
+            self._among = 0
+            return
         self._left = max(self._left, further.whole)
         self._among, self._words = further.among, further.words
 
