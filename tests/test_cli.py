@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -117,6 +119,17 @@ def test_a_file_wins_over_a_code(tmp_path: Path) -> None:
         ["explain", "/dev/null", "--tz", "Middle/Earth"],
         ["explain", "/dev/null", "--since", "soon"],
         ["explain", "/dev/null", "--rules", "/no/such/folder"],
+        ["explain", "/dev/null", "--tz", ""],
+        ["explain", "/dev/null", "--since", ""],
+        ["explain", "/dev/null", "--since", "2026-11-30", "--until", "2026-11-29"],
+        ["explain", "/dev/null", "--year", "0"],
+        ["explain", "/dev/null", "--year", "-5"],
+        ["explain", "/dev/null", "--year", "10000"],
+        ["explain", "/dev/null", "--year", "99999"],
+        ["explain", "/dev/null", "/dev/zero", "--boot", "0"],
+        ["explain", "-1"],
+        ["explain", "--", "-79"],
+        ["explain", "/no/such/file", "/no/other/file"],
         ["rules", "show", "xid-0815"],
         ["rules", "check", "/no/such/folder"],
     ],
@@ -128,6 +141,113 @@ def test_mistakes_get_a_sentence(arguments: list[str], capsys: pytest.CaptureFix
     assert "" == out
     assert err.startswith("xidwatch: ")
     assert "Traceback" not in err
+
+
+BROKEN_INPUTS = {
+    "binary": bytes(range(256)) * 400,
+    "gzip": b"\x1f\x8b\x08\0\0\0\0\0\0\3" + b"\xff" * 3000,
+    "xz": b"\xfd7zXZ\0" + b"\xff" * 3000,
+    "bzip2": b"BZh9" + b"\xff" * 3000,
+    "zstd": b"\x28\xb5\x2f\xfd" + b"\xff" * 3000,
+    "ends early": gzip.compress(LOST.encode())[:11],
+}
+
+
+@pytest.mark.parametrize("why", BROKEN_INPUTS)
+def test_an_input_that_cannot_be_read_is_no_empty_one(why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Broken, cut or binary bytes are told as what they are, and end with 2."""
+    path = tmp_path / "bad.log"
+    path.write_bytes(BROKEN_INPUTS[why])
+    assert 2 == main(["explain", str(path)])
+    out, err = capsys.readouterr()
+    assert ("", True, False) == (out, why in err, "what" in err or "empty" in err)
+    assert 2 == main(["explain", str(path), written(tmp_path / "quiet.log", QUIET)])
+    assert f"not read: {path}." in " ".join(capsys.readouterr().out.split())
+
+
+def test_an_empty_file_is_no_mistake(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Nothing in it is an answer."""
+    path = written(tmp_path / "empty.log", "")
+    assert 0 == main(["explain", path])
+    assert " ".join(capsys.readouterr().out.split()).startswith(f"Nothing was read: the input is empty ({path}).")
+
+
+@pytest.mark.parametrize(("text", "code"), [(LOST, 1), (QUIET, 2)])
+def test_what_can_be_read_is_explained(
+    text: str, code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An input that is missing costs no other its answer: it is told in the report and on stderr."""
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "kern.log", text)
+    (tmp_path / "loop").symlink_to("loop")
+    assert code == main(["explain", "kern.log", "/nope.log", "missing.log", "loop", "--format", "json"])
+    out, err = capsys.readouterr()
+    missing = {one["path"]: one["notes"] for one in json.loads(out)["inputs"] if one["format"] == "not read"}
+    assert {"/nope.log", "missing.log", "loop"} == set(missing)
+    assert "loop of symbolic links" in missing["loop"][0]
+    assert [True] * 3 == [f"xidwatch: {path}: " in err for path in missing]
+
+
+def test_codes_that_are_known_are_explained(capsys: pytest.CaptureFixture[str]) -> None:
+    """A word that nobody knows costs no code its answer."""
+    assert 2 == main(["explain", "79", "no-such-thing"])
+    out, err = capsys.readouterr()
+    assert (True, True) == (out.startswith("Xid 79"), "no-such-thing" in err)
+
+
+def test_a_folder_that_one_may_not_enter(tmp_path: Path) -> None:
+    """What another user may not reach is told with the command that may, as a file, a folder and a folder of rules."""
+    inside = tmp_path / "closed" / "kern.log"
+    inside.parent.mkdir()
+    written(inside, LOST)
+    inside.parent.chmod(0)
+    script = (
+        "import encodings.idna, os, sys; from xidwatch.cli import main; main(['explain', '/dev/null']); main(['explain', '79'])\n"
+        "if not os.getuid(): os.setgid(65534); os.setuid(65534)\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    for arguments in ([str(inside)], [str(inside.parent)], ["79", "--rules", str(inside)]):
+        command = [sys.executable, "-c", script, "explain", *arguments]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
+        assert (2, False) == (done.returncode, "Traceback" in done.stderr), done.stderr
+        assert "--rules" in arguments or f"try: sudo xidwatch explain {arguments[0]}" in done.stderr
+    inside.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("explain - <&-", 2, "standard input is closed"),
+        ("explain {log} >&-", 2, "standard output is closed"),
+        ("explain {log} >&- 2>&-", 2, ""),
+        ("rules list >&-", 2, "standard output is closed"),
+        ("explain {log} >/dev/full", 2, "cannot write: no space left"),
+        ("rules matrix >/dev/full", 2, "cannot write: no space left"),
+        ("explain {log} --output /dev/full", 2, "No space left"),
+        ("explain {log} --format html --output /dev/null >&-", 1, ""),
+    ],
+)
+def test_streams_that_are_closed_or_full(command: str, code: int, said: str, unbuffered: str, lost: str) -> None:
+    """Without a place to read from or to write to there is a sentence, never a traceback."""
+    line = f"{shlex.quote(sys.executable)} -m xidwatch {command.format(log=shlex.quote(lost))}"
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, check=False, text=True, env=env)
+    assert (code, False) == (done.returncode, "Traceback" in done.stderr)
+    assert said in done.stderr
+
+
+def test_a_pipe_without_a_writer_says_that_it_waits(tmp_path: Path) -> None:
+    """After two seconds of silence stderr says what is waited for; what is written then is read."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    command = [sys.executable, "-m", "xidwatch", "explain", str(fifo)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stderr is not None
+        assert "waiting for a writer" in reader.stderr.readline()
+        fifo.write_text(LOST)
+        out, _ = reader.communicate(timeout=60)
+    assert (1, True) == (reader.returncode, "0000:4e:00.0" in out)
 
 
 def test_wrong_usage_ends_with_2() -> None:
@@ -175,8 +295,41 @@ def test_gpu_in_any_spelling(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     for spelling in ("0000:4e:00.0", "00000000:4E:00.0", "PCI:0000:4e:00", "4e:00.0", "4e:00", "4E:00"):
         main(["explain", log, "--format", "json", "--gpu", spelling])
         assert [["0000:4e:00.0"]] == [incident["gpus"] for incident in json.loads(capsys.readouterr().out)["incidents"]]
-    assert 2 == main(["explain", log, "--gpu", "99:00"])
-    assert "0000:4e:00.0" in capsys.readouterr().err
+    for wrong in ("99:00", "", "0", "e:00", "0000"):
+        assert 2 == main(["explain", log, "--gpu", wrong])
+        assert "it names: 0000:3b:00.0, 0000:4e:00.0" in capsys.readouterr().err
+
+
+def test_what_a_filter_hides_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With every filter each format tells how many incidents it hides, and how bad the worst of them is."""
+    log = written(tmp_path / "log", LOST + FAULT.replace("02:13:05", "04:00:00").replace("12345.", "18800."))
+    common = ["explain", log, "--year", "2025", "--tz", "UTC"]
+    for filtered in (["--class", "memory"], ["--gpu", "3b:00"], ["--since", "2025-11-30T03:00Z"]):
+        main([*common, *filtered, "--format", "json"])
+        hidden = json.loads(capsys.readouterr().out)["filtered"]
+        assert (1, "critical") == (hidden["incidents_left_out"], hidden["worst_left_out"])
+        for form in ("text", "markdown", "html"):
+            main([*common, *filtered, "--format", form])
+            assert "out 1 incident (worst: critical)" in " ".join(capsys.readouterr().out.split())
+    assert 0 == main([*common, "--until", "2020-01-01"])
+    assert capsys.readouterr().out.startswith("No GPU fault left by the filter in 2 lines")
+    main([*common, "--format", "json"])
+    assert None is json.loads(capsys.readouterr().out)["filtered"]
+
+
+def test_a_limit_of_time_on_a_log_without_dates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where no line has a date nothing is left out, and a note says so."""
+    log = written(tmp_path / "dmesg", "[    5.000000] NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.\n")
+    assert 1 == main(["explain", log, "--since", "2026-01-01", "--format", "json"])
+    report = json.loads(capsys.readouterr().out)
+    assert "no date" in report["inputs"][0]["notes"][-1]
+    assert 1 == report["filtered"]["undated_events"]
+
+
+@pytest.mark.parametrize("option", [["--tz", "-05:00"], ["--since", "-3d"], ["--tz=-05:00"], ["--until", "-1h"]])
+def test_values_may_begin_with_a_minus(option: list[str], tmp_path: Path) -> None:
+    """What begins with a minus and a digit is an option's value."""
+    assert 0 == main(["explain", written(tmp_path / "log", QUIET), *option])
 
 
 def test_class_and_time_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
-from xidwatch.times import UTC, clock, parse_moment, parse_zone, rfc3339, zone_name
+from xidwatch.times import UTC, clock, parse_moment, parse_year, parse_zone, rfc3339, zone_name
 
 CET = timezone(timedelta(hours=1))
 NOW = datetime(2026, 11, 30, 12, 30, tzinfo=CET)
@@ -69,3 +69,11 @@ def test_clock_and_zone_names() -> None:
     assert ("UTC", "UTC+01:00", "UTC-03:30") == (
         zone_name(NOW.astimezone(UTC)), zone_name(NOW), zone_name(NOW.astimezone(timezone(timedelta(hours=-3, minutes=-30)))),
     )  # fmt: skip
+
+
+def test_years() -> None:
+    """A year is four digits, of a time in which such logs are written."""
+    assert [1970, 2026, 2100] == [parse_year(text) for text in ("1970", "2026", "2100")]
+    for wrong in ("0", "-5", "1969", "2101", "10000", "99999", "26", "", "2_026", "２０２６", "2026 "):
+        with pytest.raises(XidwatchError, match="1970 to 2100"):
+            parse_year(wrong)

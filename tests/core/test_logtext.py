@@ -427,3 +427,63 @@ def test_line_is_a_value() -> None:
     clock = LogClock(UTC, NOW_US)
     line = LogLine("x", Stamp(2026, 2, 31, 0, 0, 0, 0, None, 1.0))
     assert None is clock.record(line, stream=0, seq=1, number=1).wall_us
+
+
+FORGED = {
+    f"<14>Nov 20 02:13:41 gpu07 kernel: {XID}": "syslog",
+    f"<13>1 2026-11-20T02:13:41Z gpu07 NVRM - - -  {XID[6:]}": "syslog (RFC 5424)",
+    f"<12>1 2026-11-20T02:13:41Z gpu07 kernel - - -  {XID}": "syslog (RFC 5424)",
+    f'{{"msg":" {XID[6:]}","rawmsg":"<13>Nov 20 02:13:41 {XID}","timereported":"2026-11-20T02:13:41Z","syslogtag":"NVRM:",'
+    '"syslogfacility":"1","programname":"NVRM"}': "JSON lines",
+    f'{{"msg":" {XID}","timereported":"2026-11-20T02:13:41Z","syslogtag":"kernel:","syslogfacility":"1"}}': "JSON lines",
+    f'{{"pri":11,"time":100.5,"msg":"{XID}"}}': "dmesg -J",
+    f"[  101.500000 <    1.000000 >] gpu07 {XID}": "journalctl -o short-delta",
+}
+
+
+@pytest.mark.parametrize("line", FORGED)
+def test_user_space_cannot_speak_as_the_kernel(line: str) -> None:
+    """A facility or a tag that is not the kernel's is known wherever it travels, and the first word is put back."""
+    read = parse_line(line)
+    assert (XID, "no", FORGED[line]) == (read.text, read.trusted, read.form)
+
+
+SHIPPED = {
+    f'{{"msg":" {XID}","timereported":"2026-11-20T02:13:41Z","hostname":"gpu07","syslogtag":"kernel:","syslogfacility":"0"}}',
+    f'{{"jsonPayload":{{"message":"{XID}"}},"timestamp":"2026-11-20T02:13:41Z"}}',
+    f'2026-11-20T02:13:41+00:00\tkern.log\t{{"host":"gpu07","ident":"kernel","message":"{XID}"}}',
+    f'2026-11-20 02:13:41.000000000 +0000 kern.log: {{"ident":"kernel","message":"{XID}"}}',
+    f'data: {{"message":"{XID}","time":"2026-11-20T02:13:41Z"}}',
+    f'\x1e{{"message":"{XID}","time":"2026-11-20T02:13:41Z"}}',
+}
+
+
+@pytest.mark.parametrize("line", sorted(SHIPPED))
+def test_objects_of_shippers(line: str) -> None:
+    """rsyslog, Google Cloud, Fluentd and the framings of journalctl: message and time are found."""
+    read = parse_line(line)
+    assert read.stamp is not None
+    assert (XID, (2026, 11, 20, 2, 13, 41), "unverifiable") == (read.text, read.stamp[:6], read.trusted)
+
+
+@pytest.mark.parametrize("clock", ["11/20/2026 | 02:13:50", "11/20/26 | 02:13:50 UTC"])
+def test_time_of_the_bmc_event_log(clock: str) -> None:
+    """ipmitool prints month, day and year in columns of their own."""
+    read = parse_line(f"   a | {clock} | Power Supply #0x51 | Power Supply AC lost | Asserted")
+    assert read.stamp is not None
+    assert (2026, 11, 20, 2, 13, 50) == read.stamp[:6]
+
+
+@pytest.mark.parametrize("zone", ["+99:00", "-14:01", "+24:00"])
+def test_zone_that_does_not_exist(zone: str) -> None:
+    """An impossible offset is read as none, and is noted."""
+    clock = LogClock(UTC, NOW_US)
+    record = clock.record(parse_line(f"2026-11-20T02:13:41{zone} gpu07 kernel: x"), stream=0, seq=1, number=1)
+    assert (micros(2026, 11, 20, 2, 13, 41), None, 1) == (record.wall_us, record.utc_offset_s, clock.odd_zones)
+
+
+def test_time_beyond_the_calendar_is_no_time() -> None:
+    """A time that no date can show has no source either."""
+    line = parse_line("9999-12-31T23:59:59.999999-12:00 gpu07 kernel: x")
+    record = LogClock(UTC, NOW_US).record(line, stream=0, seq=1, number=1)
+    assert (None, None, None) == (record.wall_us, record.time_source, record.utc_offset_s)

@@ -27,7 +27,7 @@ def test_what_the_bus_and_nvml_tell_is_shown_together(fake: Fake) -> None:
     with selectors.DefaultSelector() as selector:
         gpus = Gpus(selector, use_nvml=True, devices=bus, client=lambda: NvmlClient(QUICK, None, ALONE))
         end = time.monotonic() + SOON_S
-        while not gpus.readings().get(("xidwatch_gpus", (("source", "nvml"),))):
+        while gpus.readings().get(("xidwatch_gpus", (("source", "nvml"),))) != 8.0:
             assert time.monotonic() < end
             gpus.tick()
             for key, mask in selector.select(0.05):

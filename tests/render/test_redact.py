@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -65,6 +66,52 @@ def test_host_is_the_same_in_fields_and_text(revealing: Postmortem) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "secrets"),
+    [
+        ("store at tcp://alice:S3cr3t!@login7:29500/x", ["alice", "S3cr3t", "login7"]),
+        ("redis://:pa/ss@cache/0 and https://bob@files.example/x", ["pa/ss", "cache", "bob", "files"]),
+        ("WANDB_API_KEY=0123abcd password: hunter22", ["0123abcd", "hunter22"]),
+        (f"{HOST.upper()} {HOST}-ib0 {HOST}ib0 ib-{HOST} {HOST.upper()}-IB1.fabric", ["train", "TRAIN", "fabric"]),
+        ("open /home/carol/My Secret Project/run.py failed", ["carol", "My", "Secret", "Project", "run.py"]),
+        ('File "/home/carol/Top Secret/my model", line 3', ["carol", "Top", "Secret", "model"]),
+        ("file:///mnt/home/John Doe/x.txt: gone", ["John", "Doe", "x.txt"]),
+        ("C:\\Users\\dave\\secret.txt", ["dave", "secret.txt"]),
+        (
+            "nvme0: SN: S5XYNG0N123456 S/N 7654321AB Serial: PHLN0123 Service Tag: 4XYZ123",
+            ["S5XYNG", "7654321", "PHLN", "4XYZ"],
+        ),
+        ("port GUID: 0x506b4b0300c1e2f4, hca 0xb83fd203006ca0d8, guid 248a070300aabbcc", ["506b4b", "b83fd2", "248a07"]),
+        ("Lustre: tank7-MDT0000-mdc-ffff88: Connection to tank7-MDT0000 (at 10.1.2.3@o2ib) was lost", ["tank7", "10.1.2.3"]),
+        ("mount mgs1@o2ib:mgs2@o2ib:/vault on mdt-vault, tank7-OST0012_UUID", ["mgs", "vault", "tank7"]),
+        ("boot 0123456789abcdef0123456789abcdef", ["0123456789abcdef"]),
+    ],
+)
+def test_secrets_of_every_kind(off_the_bus: Postmortem, text: str, secrets: list[str]) -> None:
+    """A kind of secret is masked in each of its spellings, in a message and in what an error says of itself."""
+    member = off_the_bus.incidents[0].members[1]
+    event = replace(member.finding.event, kind="cuda_error", what=text, record=record(text, 1, 9))
+    member = replace(member, finding=replace(member.finding, event=event), last=event)
+    masked = Redactor().postmortem(replace(off_the_bus, loose=(member,), malformed=(text,)))
+    for shown in (masked.malformed[0], masked.loose[0].finding.event.what, masked.loose[0].finding.event.record.text):
+        assert [] == [secret for secret in secrets if shown is None or secret in shown], shown
+
+
+def test_a_serial_learnt_is_masked_everywhere(off_the_bus: Postmortem) -> None:
+    """What one line calls a serial is masked in the lines that do not."""
+    masked = Redactor().postmortem(replace(off_the_bus, malformed=("disk SN: S5XYNG0N123456", "lost S5XYNG0N123456")))
+    assert ("disk SN: serial-2", "lost serial-2") == masked.malformed
+
+
+def test_an_incident_id_tells_no_host(off_the_bus: Postmortem, few_rules: RuleTable) -> None:
+    """The id is another one in every run, the same wherever it stands in one."""
+    one, other = (Redactor().postmortem(off_the_bus) for _ in range(2))
+    ids = {off_the_bus.incidents[0].id, one.incidents[0].id, other.incidents[0].id}
+    assert (3, {12}) == (len(ids), {len(text) for text in ids})
+    report = json.loads(render_json(one, few_rules))
+    assert {one.incidents[0].id} == {event["incident"] for event in report["events"]} - {None}
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "NVRM: Xid (PCI:0000:3b:00 GPU-I:05): 43, pid=2201, name=python3, Ch 00000012",
@@ -72,6 +119,9 @@ def test_host_is_the_same_in_fields_and_text(revealing: Postmortem) -> None:
         "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
         "driver 580.95.05, kernel 5.15.0-101-generic #111-Ubuntu, at 12:34:56.789012",
         "nvidia_unlocked_ioctl+0x1d/0x2d [nvidia]",
+        "Serial: 8250/16550 driver, 32 ports; serial8250: ttyS0 at I/O 0x3f8",
+        "MC5_STATUS[Over|UE]: 0xbaa0000000060150, RAX: ffff888103001234, num_token=55 max_tokens=4096",
+        "torch.OutOfMemoryError: Tried to allocate 20.00 GiB on GPU/device 0 at 12:30",
     ],
 )
 def test_ordinary_text_is_left_alone(text: str) -> None:

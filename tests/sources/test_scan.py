@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from xidwatch.core.parse import NOTHING, Further
 from xidwatch.sources import scan
 from xidwatch.sources.scan import LINE_BYTES, SMALL_BYTES, find_hits, find_hits_slowly, scan_lines
 
 WORDS = ("NVRM:", "blocked for more than", "soft lockup")
 
 
+def pieces(text: bytes) -> list[tuple[int, bytes]]:
+    """Every line, or its pieces, with its number."""
+    cut_up = []
+    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n") if text else [], 1):
+        cut_up += [(number, line[at : at + LINE_BYTES]) for at in range(0, len(line), LINE_BYTES)] or [(number, b"")]
+    return cut_up
+
+
 def plain(text: bytes, after: int) -> list[tuple[int, bytes]]:
     """What the scanner promises, said the slow way."""
-    pieces = []
-    for number, line in enumerate(text.removesuffix(b"\n").split(b"\n") if text else [], 1):
-        pieces += [(number, line[at : at + LINE_BYTES]) for at in range(0, len(line), LINE_BYTES)] or [(number, b"")]
+    all_of_them = pieces(text)
     if len(text) < SMALL_BYTES:
-        return pieces
-    wanted = set(range(min(scan.FIRST_LINES, len(pieces)))) | {len(pieces) - 1}
-    for at, (_, piece) in enumerate(pieces):
+        return all_of_them
+    wanted = set(range(min(scan.FIRST_LINES, len(all_of_them))))
+    for at, (_, piece) in enumerate(all_of_them):
         if any(word.encode() in piece for word in WORDS):
-            wanted |= set(range(max(0, at - scan.BEFORE), min(len(pieces), at + after + 1)))
-    return [pieces[at] for at in sorted(wanted)]
+            wanted |= set(range(max(0, at - scan.BEFORE), min(len(all_of_them), at + after + 1)))
+    return [all_of_them[at] for at in sorted(wanted)]
 
 
 def cut(text: bytes, sizes: list[int]) -> Iterator[bytes]:
@@ -55,8 +63,74 @@ def test_scan_equals_plain_reading(blocks: list[tuple[int, int]], sizes: list[in
     """The same lines with the same numbers, however the bytes are cut, with very long lines and without a last newline."""
     part = b"\n".join(LINES[line] for line, times in blocks for _ in range(times))
     text = part + b"\n" + FILLER + part + end
-    same = plain(text, after) == list(scan_lines(cut(text, sizes), WORDS, after))
-    assert same
+    found, every = list(scan_lines(cut(text, sizes), WORDS, after)), pieces(text)
+    rest = iter(every)
+    assert all(line in rest for line in found)
+    assert Counter(plain(text, after)) <= Counter(found) <= Counter(plain(text, after)) + Counter(every[-scan.LAST_LINES :])
+    assert every[-1] == found[-1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.sampled_from([b"NVRM: Xid", b"a +0x1/0x2", b"b Tainted: x", b"ordinary"]), min_size=1, max_size=60),
+    st.lists(st.integers(30_000, 1 << 18), min_size=1, max_size=3),
+    st.integers(0, 5),
+    st.integers(0, 30),
+)
+def test_lines_are_given_as_the_reader_asks(lines: list[bytes], sizes: list[int], whole: int, among: int) -> None:
+    """Behind a line of ours come so many whole, and among so many those with a word that was asked for."""
+    words = ("+0x", "Tainted:")
+    text = b"".join(line + b"\n" + b"other\n" * 3 for line in lines) + FILLER
+    text = FILLER + text
+    numbered = pieces(text)
+    wanted, latest = set(range(scan.FIRST_LINES)), -(10**6)
+    for at, (_, line) in enumerate(numbered):
+        hit = b"NVRM:" in line
+        if hit:
+            latest = at
+            wanted |= {at - 2, at - 1, at}
+        since = at - latest
+        if since <= whole or (since <= among and any(word.encode() in line for word in words)):
+            wanted.add(at)
+    reader = [-(10**6), 0]
+
+    def ask() -> Further:
+        since = reader[1] - reader[0]
+        return Further(max(0, whole - since), max(0, among - since), words) if since < among else NOTHING
+
+    found = []
+    for number, line in scan_lines(cut(text, sizes), WORDS, ask):
+        if b"NVRM:" in line:
+            reader[0] = number
+        reader[1] = number
+        found.append((number, line))
+    expected = [numbered[at] for at in sorted(wanted)]
+    assert expected == found[: len(expected)]
+
+
+def test_a_fault_while_searching_is_raised() -> None:
+    """What goes wrong in a thread is raised where the lines are read, and what goes wrong while reading too."""
+
+    def broken(_block: bytes) -> list[int]:
+        raise MemoryError
+
+    blocks = [scan._Block(FILLER, 0, len(FILLER))]
+    with pytest.raises(MemoryError):
+        list(scan._Searchers([find_hits(WORDS), broken]).blocks(blocks))
+
+    def chunks() -> Iterator[bytes]:
+        yield FILLER
+        raise OSError
+
+    with pytest.raises(OSError):  # noqa: PT011 - it has no text
+        list(scan_lines(chunks(), WORDS, 3))
+
+
+def test_dates_are_sampled() -> None:
+    """The first line of a chunk with another date than the one before is given."""
+    months = [b"%s 11 00:00:00 usb 1-1: new device\n" % month * 40_000 for month in (b"Nov", b"Dec", b"Jan")]
+    given = [line[:3] for _, line in scan_lines(iter(months), WORDS, 0, sampled=True)][scan.FIRST_LINES : -scan.LAST_LINES]
+    assert [b"Dec", b"Jan"] == given
 
 
 @given(st.binary(max_size=400), st.lists(st.integers(1, 60), min_size=1))

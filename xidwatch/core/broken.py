@@ -16,6 +16,11 @@ _XID = lazy(
     r"Xid \((?:PCI:)?[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?(?: GPU-I:\d+)?(?: GPU-CI:\d+)?\): *\d+, "
     r"(?!p(?:i(?:d(?:=[^,]*(?:,(?: (?:n(?:a(?:m(?:e(?:=[^,]*)?)?)?)?)?)?)?)?)?)?$)(?:pid=[^,\n]*, ?)?(?:name=[^,\n]{0,64}, ?)?"
 )
+_XID_BEGUN = lazy(
+    r"NVRM:? *Xid \((?:PCI:)?[0-9a-fA-F:]*(?: GPU-I:\d*)?(?: GPU-CI:\d*)?"
+    r"(?:\)(?:: *(?:\d+(?:,(?: (?:p|pi|pid|pid=[^,\n]{0,12}(?:, ?(?:n|na|nam|name|name=[^,\n]{0,15},?)?)?)?)?)?)?)?)?$"
+)
+"""A head in so many pieces that two do not complete it."""
 _HEADS: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("Xid (", _XID),
     ("INFO: task ", lazy(r"INFO: task .{1,120}:\d+ (?:is )?blocked (?:on an? |(?:in I/O wait )?for more than \d+ seconds)")),
@@ -67,17 +72,27 @@ def _joined(line: LogLine, further: LogLine) -> LogLine | None:
     if len(line.text) + len(further.text) > _LONGEST_JOINED:
         return None
     if line.partial:
-        if further.form != line.form:
-            return None
+        return _with_rest(line, further)
+    if further.timed or further.kernel or further.program or further.text.startswith((*MESSAGE_STARTS, "[")):
+        return None
+    return _with_continuation(line, further)
+
+
+def _with_rest(line: LogLine, further: LogLine) -> LogLine | None:
+    if further.form == line.form:
         whole = replace(line, text=line.text + further.text, partial=further.partial)
         at = first_start(whole.text)
         return replace(whole, text=whole.text[at:], glued=True) if at > 0 else whole
-    if further.timed or further.kernel or further.program or further.text.startswith((*MESSAGE_STARTS, "[")):
-        return None
+    return None
+
+
+def _with_continuation(line: LogLine, further: LogLine) -> LogLine | None:
     rest = further.text.lstrip()
-    for between in ("", " "):
+    for between in (" ", "") if line.text.endswith((",", "):")) else ("", " "):
         text = line.text + between + rest
         if _spans(text, len(line.text)) and (between == "" or line.timed):
+            return replace(line, text=text)
+        if _XID_BEGUN.search(text) is not None:
             return replace(line, text=text)
     return None
 

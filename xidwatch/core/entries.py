@@ -46,10 +46,10 @@ def json_entries(chunks: Iterable[bytes]) -> Iterator[Entry]:
             start = _after_frame(buffer, _end_of_between(buffer, at))
             number += buffer.count(b"\n", at, start)
             at = start
-            end = _entry_end(buffer, at, last=last)
-            if end is None:
+            is_object = (end := _object_end(buffer, at)) is not None
+            if end is None and (end := _end_of_lines(buffer, at, last=last)) is None:
                 break
-            if buffer[at : at + 1] == b"{":
+            if is_object:
                 yield number, buffer[at:end].replace(b"\r", b"")
             else:
                 yield from _lines(number, buffer[at:end])
@@ -111,20 +111,19 @@ def _after_frame(buffer: bytes, at: int) -> int:
     return _end_of_between(buffer, frame.end()) if frame else at
 
 
-def _entry_end(buffer: bytes, at: int, *, last: bool) -> int | None:
-    """Where the object or line at `at` ends; None when more must be read first, or nothing is left."""
+def _end_of_lines(buffer: bytes, at: int, *, last: bool) -> int | None:
+    """Where the line at `at` ends, or all the lines of an object that is none; None when more must be read first."""
     if at >= len(buffer):
         return None
+    enough = last or len(buffer) - at > (LONGEST_OBJECT if buffer[at : at + 1] == b"{" else _LONGEST_LINE)
     if buffer[at : at + 1] != b"{":
-        newline = buffer.find(b"\n", at) + 1
-        return newline or (len(buffer) if last or len(buffer) - at > _LONGEST_LINE else None)
-    end = _object_end(buffer, at)
-    if end is not None or not (last or len(buffer) - at > LONGEST_OBJECT):
-        return end
-    return len(buffer)
+        return buffer.find(b"\n", at) + 1 or (len(buffer) if enough else None)
+    return (buffer.rfind(b"\n", at) + 1 or len(buffer)) if enough else None
 
 
 def _object_end(buffer: bytes, at: int) -> int | None:
+    if buffer[at : at + 1] != b"{":
+        return None
     depth = 0
     for token in _TOKEN.finditer(buffer, at):
         match token[0]:

@@ -673,9 +673,6 @@ def _object_sender(entry: dict[str, object], out: LogLine, starts: tuple[str, ..
     tagged = _BARE_TAG.match(f"{tag.rstrip(':')}:") if tag else None
     if tagged is not None and out.program is None and not out.kernel:
         out.text = _told_by(tagged[1], tagged[2] or None, out.text, out)
-        if out.program is not None and not out.text.startswith(starts):
-            return out
-    out.kernel = out.kernel or (out.facility == 0 and out.program is None)
     return _judge(out, starts)
 
 

@@ -146,4 +146,7 @@ def _words(families: frozenset[ModuleType]) -> tuple[str, ...]:
 
 
 def _hit(family: ModuleType, text: str) -> bool:
-    return any(literal in text for literal in family.LITERALS)
+    for literal in family.LITERALS:  # noqa: SIM110 - every line of a log comes by here: `any` takes twice as long
+        if literal in text:
+            return True
+    return False

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
-from xidwatch.core.event import Event
 from xidwatch.core.incident import Postmortem
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
@@ -28,7 +27,7 @@ _MAC = lazy(r"(?<![0-9a-f:.-])(?:[0-9a-f]{2}[:-]){5,19}[0-9a-f]{2}(?![0-9a-f:-])
 _GUID = lazy(r"\b[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}:[0-9a-f]{4}\b", re.I)
 _GUID16 = lazy(
     r"(?:(?<=guid )|(?<=guid: )|(?<=guid:)|(?<=guid=)|(?<=guid 0x)|(?<=guid: 0x)|(?<=guid:0x)|(?<=guid=0x)|(?<=lid )"
-    r"|(?<![0-9a-z])(?:(?=[0-9a-f]{6}(?:0300|fffe))|(?<=0x)(?=[0-9a-f]{6}(?:0300|fffe)|001175)))"
+    r"|(?:(?<=0x)|(?<![0-9a-z]))(?=[0-9a-f]{6}(?:0300|fffe)|001175))"
     r"(?!ffff|0000000)[0-9a-f]{16}(?![0-9a-z])",
     re.I,
 )
@@ -47,7 +46,9 @@ _TARGET_NAME = lazy(r"(?<![A-Za-z0-9])((?:mdt|ost|mgt|mds|oss|mgs)-)(?!ffff|\d)(
 _SERVER = lazy(r"\b(nfs4?: server )([\w.-]+)", re.I)
 _IPV4 = lazy(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
 _IPV6 = lazy(r"(?<![0-9a-z:.])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{2,39}(?:%\w+)?(?![0-9a-z:.])", re.I)
-_EMAIL = lazy(r"[\w.+-]+@(?!(?:o2ib|tcp|gni|kfi|lo)\d*\b)(?![\w.-]*\.(?:service|slice|socket|mount|scope|timer))[\w-]+(?:\.[\w-]+)*")
+_EMAIL = lazy(
+    r"([\w.+-]+)@(?!(?:o2ib|tcp|gni|kfi|lo)\d*\b)(?![\w.-]*\.(?:service|slice|socket|mount|scope|timer))[\w-]+(?:\.[\w-]+)*"
+)
 _FQDN = lazy(
     r"\b(?:[a-z0-9-]+\.)+(?:local|lan|internal|intra|corp|home|cluster|edu|com|net|org|gov|mil|io|ai|cloud)\b\.?", re.I
 )
@@ -64,6 +65,7 @@ _WORDS = frozenset({
     "process", "name", "id", "test", "lustre", "scratch", "work", "home", "projects",
 })  # fmt: skip
 """Words too common to be masked wherever they stand."""
+_NOBODYS = "example.net"
 _WAYS = r"(?:ib|opa|hsn|eth|roce|bmc|ipmi|ilo|idrac|mgmt)"
 """A host's second name for one of its networks: `node01-ib0`, `ibnode01`."""
 _WAY = lazy(rf"({_WAYS}[-_]?)?(.+?)([-_]?{_WAYS}\d*)?", re.I)
@@ -113,7 +115,7 @@ class Redactor:
         text = _TARGET.sub(lambda found: self._mask("fs", found[1].lower()) + "-", text)
         text = _TARGET_NAME.sub(lambda found: found[1] + self._mask("fs", found[2].lower()), text)
         text = _SERVER.sub(lambda found: found[1] + self._place(found[2]), text)
-        text = _EMAIL.sub(lambda found: f"{self._mask('user', found[0].lower())}@example.net", text)
+        text = _EMAIL.sub(self._email, text)
         text = _UUID.sub(lambda found: self._uuid(found[1], found[2]), text)
         text = _SHORT_UUID.sub(self._short, text)
         text = _HEX32.sub(lambda found: self._uuid(None, "-".join(found.groups())), text)
@@ -126,7 +128,7 @@ class Redactor:
         text = _SERIAL.sub(lambda found: found[0].replace(found[1], self._mask("serial", found[1])), text)
         for pattern, kind in self._learnt:
             text = pattern.sub(self._masker(kind), text)
-        return _FQDN.sub(lambda found: self._mask("host", found[0].lower().rstrip(".")), text)
+        return _FQDN.sub(self._domain, text)
 
     # learning
 
@@ -180,6 +182,14 @@ class Redactor:
         login += f":{self._mask('secret', password)}" if password else ""
         place = host if host is None or host.startswith("[") else self._place(host)
         return f"{found[1]}{login}{'@' if user or password else ''}{place or ''}"
+
+    def _email(self, found: re.Match[str]) -> str:
+        # What is masked already is a URL's login.
+        return found[0] if self._is_mask(found[1]) else f"{self._mask('user', found[0].lower())}@{_NOBODYS}"
+
+    def _domain(self, found: re.Match[str]) -> str:
+        name = found[0].lower().rstrip(".")
+        return found[0] if name == _NOBODYS else self._mask("host", name)
 
     def _nid(self, found: re.Match[str]) -> str:
         file_system = ":/" + self._mask("fs", found[3][2:].lower()) if found[3] else ""
@@ -235,7 +245,7 @@ class Redactor:
     def _masked(self, value: Any, name: str = "") -> Any:
         result = value
         if isinstance(value, str):
-            result = value if name in _FIXED or (name == "what" and " " not in value) else self.text(value)
+            result = value if name in _FIXED or (name == "what" and re.fullmatch("[a-z_]+", value)) else self.text(value)
         elif isinstance(value, tuple):
             result = tuple(self._masked(item, name) for item in value)
         elif isinstance(value, dict):

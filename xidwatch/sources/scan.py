@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -23,6 +24,7 @@ BEFORE = 2
 _HALF_LINE = LINE_BYTES // 2
 _GROUP = 48
 _NEWLINE = ord(b"\n")
+_DATE_BYTES = len("Jan 31")
 _WORDS_BYTES = 1 << 16
 
 Hits = Callable[[bytes], list[int]]
@@ -38,7 +40,8 @@ def scan_lines(
 
     Worth reading: a line with a literal (case matters), the two before it, the first twenty and the last two hundred lines
     of the input, and as many behind those as `after` says; a number counts from the latest line with a literal.
-    `sampled` adds a line of each chunk. An input below SMALL_BYTES is yielded whole, without loading the scanner.
+    `sampled` adds the first line of a chunk that begins with another date. An input below SMALL_BYTES is yielded whole,
+    without loading the scanner.
     """
     feed = iter(chunks)
     head: list[bytes] = []
@@ -163,6 +166,7 @@ class _Scanner:
         self._ask = after if callable(after) else None
         self._after = 0 if callable(after) else after
         self._sampled = sampled
+        self._sample = b""
         self._left = FIRST_LINES
         self._among = 0
         self._words: tuple[str, ...] = ()
@@ -188,7 +192,8 @@ class _Scanner:
         hits = [*block.hits, stop]
         upcoming, ask = 0, self._ask
         self._searched = (0, 0, ())
-        if self._sampled and stop - at > LINE_BYTES:
+        if self._sampled and stop - at > LINE_BYTES and text[at : at + _DATE_BYTES] != self._sample:
+            self._sample = text[at : at + _DATE_BYTES]
             self._left = max(self._left, 1)
         while at < stop:
             while hits[upcoming] < at:
@@ -291,11 +296,21 @@ class _Scanner:
 
 
 def _blocks(*sources: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, none longer than CHUNK_BYTES."""
-    for source in sources:
-        for chunk in source:
-            for at in range(0, len(chunk), CHUNK_BYTES):
-                yield chunk if len(chunk) <= CHUNK_BYTES else chunk[at : at + CHUNK_BYTES]
+    """The chunks, none longer than CHUNK_BYTES, small ones (of an unpacked file) several together."""
+    small: list[bytes] = []
+    size = 0
+    for chunk in itertools.chain(*sources):
+        if len(chunk) + size < CHUNK_BYTES:
+            small.append(chunk)
+            size += len(chunk)
+            continue
+        if small:
+            yield b"".join(small)
+            small, size = [], 0
+        for at in range(0, len(chunk), CHUNK_BYTES):
+            yield chunk if len(chunk) <= CHUNK_BYTES else chunk[at : at + CHUNK_BYTES]
+    if small:
+        yield b"".join(small)
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Generator[_Block, None, None]:
@@ -338,6 +353,7 @@ class _Searchers:
 
         self._together = _together(searches)
         self._asked: list[queue.SimpleQueue[bytes | None]] = [queue.SimpleQueue() for _ in searches]
+        self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._found: queue.SimpleQueue[list[int] | BaseException] = queue.SimpleQueue()
         for search, asked in zip(searches, self._asked, strict=True):
             threading.Thread(target=self._work, args=(search, asked.get), name="scan", daemon=True).start()
@@ -347,7 +363,6 @@ class _Searchers:
         before: _Block | None = None
         try:
             for block in blocks:
-                # Reading this block let the threads begin with the one before it.
                 if before is not None:
                     yield self._done(before)
                     before = None
@@ -362,8 +377,12 @@ class _Searchers:
             self._ask(None)
 
     def _ask(self, block: bytes | None) -> None:
+        """Set the threads to work, and go on once they do without Python's lock."""
         for asked in self._asked:
             asked.put(block)
+        if block is not None:
+            for _ in self._asked:
+                self._begun.get()
 
     def _done(self, block: _Block) -> _Block:
         lines = block.bytes.count(b"\n", block.start, block.stop)
@@ -377,6 +396,7 @@ class _Searchers:
 
     def _work(self, search: Hits, take: Callable[[], bytes | None]) -> None:
         while (block := take()) is not None:
+            self._begun.put(None)
             try:
                 self._found.put(search(block))
             except BaseException as reason:  # noqa: BLE001 - raised again where the hits are used
