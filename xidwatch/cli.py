@@ -182,7 +182,7 @@ def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
 def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
     from datetime import datetime, timezone
 
-    from xidwatch.explain import ExplainOptions, explain, unread_sentence
+    from xidwatch.explain import ExplainOptions, anything_read, explain, unread_sentences
     from xidwatch.times import parse_moment, parse_year, parse_zone
 
     if options.format == "html":
@@ -213,7 +213,9 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
     finally:
         if bar is not None:
             bar.clear()
-    unread = [unread_sentence(report) for report in postmortem.inputs if report.unread]
+    unread = unread_sentences(postmortem)
+    if unread and not anything_read(postmortem) and options.format != "json":
+        raise XidwatchError("\n".join(unread))
     if options.redact:
         from xidwatch.render.redact import Redactor
 
@@ -368,7 +370,7 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--tz", metavar="ZONE", help="zone of times that name none: UTC, local, +01:00, Europe/Berlin; default: local")
     add("--year", metavar="YEAR", help="year of dates that name none, 1970 to 2100")
-    add("--redact", action="store_true", help="mask host names, UUIDs, serials, addresses and users")
+    add("--redact", action="store_true", help="mask host names, UUIDs, serials, addresses, users, their paths and logins")
     _rules_argument(parser)
     add("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     parser.set_defaults(run=_explain)

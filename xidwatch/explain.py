@@ -73,20 +73,19 @@ def explain(paths: Sequence[str], options: ExplainOptions, rules: RuleTable) -> 
     if len(paths) == 1 and is_pstore(paths[0]):
         return _explained(PstoreInput(paths[0]), options, rules)
     inputs = LogInputs(paths, tz=zone, year=options.year, now_us=now_us, progress=options.progress, waiting=options.waiting)
-    postmortem = _explained(inputs, options, rules)
-    if (missing := [report for report in postmortem.inputs if report.unread]) and not any(map(_is_read, postmortem.inputs)):
-        raise XidwatchError("\n".join(unread_sentence(report) for report in missing))
-    return postmortem
+    return _explained(inputs, options, rules)
 
 
-def unread_sentence(report: InputReport) -> str:
-    """Why an input could not be read, `kern.log.gz: the gzip data is broken (...); nothing could be read`."""
-    name = "standard input" if report.path == "-" else report.path
-    return f"{name}: {'; '.join(report.notes) or 'not read'}"
+def unread_sentences(postmortem: Postmortem) -> list[str]:
+    """Why inputs could not be read, one sentence each: `kern.log.gz: the gzip data is broken (...); nothing could be read`."""
+    missing = [report for report in postmortem.inputs if report.unread]
+    names = ["standard input" if report.path == "-" else report.path for report in missing]
+    return [f"{name}: {'; '.join(report.notes) or 'not read'}" for name, report in zip(names, missing, strict=True)]
 
 
-def _is_read(report: InputReport) -> bool:
-    return bool(report.records) or not (report.unread or report.format == "not read")
+def anything_read(postmortem: Postmortem) -> bool:
+    """Whether some input could be read, be it an empty one."""
+    return any(report.records or not (report.unread or report.format == "not read") for report in postmortem.inputs)
 
 
 class Inputs(Protocol):
@@ -134,7 +133,8 @@ def explain_records(
         inputs = tuple(map(with_dates_missed, inputs))
         found += outside.incidents(zone)
         told += outside.hosts()
-    shown = wanted(incidents, gpus_named(told, found), gpu=options.gpu, fault_class=options.fault_class)
+    gpu = options.gpu if reading.records else None  # nothing that was read is no log without that GPU
+    shown = wanted(incidents, gpus_named(told, found), gpu=gpu, fault_class=options.fault_class)
     asked = filters(since=options.since, until=options.until, gpu=options.gpu, fault_class=options.fault_class)
     return Postmortem(
         inputs=inputs,

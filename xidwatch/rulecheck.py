@@ -18,7 +18,6 @@ from xidwatch.core.classify import Entry, Knowledge, RuleTable
 from xidwatch.core.event import Context, Detail, Event, Kind
 from xidwatch.core.nvlink import Nvlink4Row, Nvlink5Row
 from xidwatch.core.parse import Parser
-from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
 
@@ -111,7 +110,7 @@ def _rule(rule: Rule) -> Iterator[str]:
         yield f"rank: {rule.rank} is not within 0 to 100"
     yield from (f"where: no event has a field {field!r}" for field, _ in rule.where if field not in _FIELDS)
     try:
-        lazy(rule.match or "")
+        re.compile(rule.match or "")
     except re.error as error:
         yield f"match: {error}"
 

@@ -32,6 +32,10 @@ def test_what_the_bus_and_nvml_tell_is_shown_together(fake: Fake) -> None:
             gpus.tick()
             for key, mask in selector.select(0.05):
                 key.data(mask)
+        while ("xidwatch_nvml_up", ()) not in gpus.readings():
+            assert time.monotonic() < end
+            for key, mask in selector.select(0.05):
+                key.data(mask)
         shown = gpus.readings()
         gpus.close()
     counts = {source: shown["xidwatch_gpus", (("source", source),)] for source in ("pci", "driver", "nvml")}

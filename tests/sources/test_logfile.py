@@ -221,6 +221,28 @@ def test_folder_reads_logs_and_names_the_rest(tmp_path: Path) -> None:
     assert {"wtmp", "notes.md", "app.py"} == {Path(report.path).name for report in read.reports if report.format == "not read"}
 
 
+def test_folder_tells_what_it_should_have_read(tmp_path: Path) -> None:
+    """A log that is broken is no log that is empty; a link that leads nowhere or in a circle stops nothing."""
+    (tmp_path / "kern.log").write_text(syslog(9, 2))
+    (tmp_path / "kern.log.1.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\3" + b"\xff" * 3000)
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "gone").symlink_to("nowhere")
+    read = inputs(tmp_path)
+    assert ["line 0", "line 1"] == read.texts
+    assert ["kern.log.1.gz"] == [Path(report.path).name for report in read.reports if report.unread]
+    assert "gzip data is broken" in read.reports[-1].notes[0]
+
+
+def test_rotated_log_without_one_of_its_files(tmp_path: Path) -> None:
+    """One missing file of several that are one log costs the others nothing, not even their year."""
+    (tmp_path / "kern.log.2").write_text("Dec 28 10:00:00 n kernel: old\n")
+    (tmp_path / "kern.log").write_text("Jan  3 10:00:00 n kernel: new\n")
+    read = inputs(*(tmp_path / name for name in ("kern.log.2", "kern.log.1", "kern.log")))
+    assert ["old", "new"] == read.texts
+    assert ["kern.log.1"] == [Path(report.path).name for report in read.reports if report.unread]
+    assert [2025, 2026] == [datetime.fromtimestamp((record.wall_us or 0) / 1e6, UTC).year for record in read.records]
+
+
 def test_folder_without_logs_is_an_error(tmp_path: Path) -> None:
     """A folder with nothing to read is the operator's mistake."""
     with pytest.raises(XidwatchError, match="no log files"):

@@ -199,16 +199,16 @@ class _Scanner:
             while hits[upcoming] < at:
                 upcoming += 1
             hit = min(hits[upcoming], stop)
-            if not self._left and hit > at:
-                start = hit if hit == stop else text.rfind(b"\n", at, hit) + 1 or at
-                word = self._next_word(text, at, start) if self._among else None
+            if not self._left:
+                start = hit if hit in (at, stop) else text.rfind(b"\n", at, hit) + 1 or at
+                word = self._next_word(text, at, start) if self._among and start > at else None
                 if word is None and start == stop:
                     break
                 if start > at:
                     self._pass(text, at, start if word is None else word)
-                    if word is None:
-                        yield from self._last(BEFORE)
                     at = start if word is None else word
+                if word is None and self._passed:
+                    yield from self._last(BEFORE)
             end = text.find(b"\n", at, stop)
             end = stop if end < 0 else end
             self._left = max(self._left - 1, self._after if hit < end else 0)
