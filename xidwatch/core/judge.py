@@ -206,7 +206,7 @@ def _field(event: Event, case: Case, name: str) -> object:
 
 def _recent(pattern: Pattern, event: Event, newest: Event) -> bool:
     gap = gap_s(event.record, newest.record)
-    return not pattern.within_s or gap is None or gap <= pattern.within_s
+    return not pattern.within_s or gap is None or abs(gap) <= pattern.within_s
 
 
 def _amount(pattern: Pattern, found: list[tuple[_Judged, Event]]) -> int:

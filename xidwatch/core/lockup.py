@@ -32,8 +32,8 @@ LITERALS: tuple[str, ...] = (
     "INFO: RCU detected CPU",
 )
 FURTHER: tuple[str, ...] = (
-    ": (", "(t=", "(detected by ", "Tasks blocked on level", "kthread timer wakeup", "kthread starved for", "kthread stack dump",
-    "CPU: ", "NMI backtrace for cpu", "RIP: 0010:", "pc : ", "NIP [", "expedited stall", *FRAME_WORDS,
+    ": (", "(t=", "(detected by ", "Tasks blocked on level", "kthread timer wakeup", "kthread starved for",
+    "kthread stack dump", "CPU: ", "NMI backtrace for cpu", "RIP: 0010:", "pc : ", "NIP [", "expedited stall", *FRAME_WORDS,
 )  # fmt: skip
 _LONGEST_BLOCK = 200
 _BLOCK_GAP_S = 20.0

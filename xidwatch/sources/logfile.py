@@ -63,7 +63,7 @@ class LogInputs:
         reader: Who takes the records. Without one, a fixed number of lines behind each line of ours is given too.
     """
 
-    def __init__(  # noqa: PLR0913 - one maker
+    def __init__(  # noqa: PLR0913, PLR0917  # one maker
         self,
         paths: Sequence[str],
         *,

@@ -19,7 +19,7 @@ LINE_BYTES = 1 << 16
 SMALL_BYTES = 1 << 18
 """An input below this is yielded whole."""
 FIRST_LINES = 20
-LAST_LINES = 200
+LAST_LINES = 150
 BEFORE = 2
 _HALF_LINE = LINE_BYTES // 2
 _GROUP = 48
@@ -38,8 +38,8 @@ def scan_lines(
 ) -> Iterator[NumberedLine]:
     """(number from 1, line without its newline) of every line worth reading, in order, each once.
 
-    Worth reading: a line with a literal (case matters), the two before it, the first twenty and the last two hundred lines
-    of the input, and as many behind those as `after` says; a number counts from the latest line with a literal.
+    Worth reading: a line with a literal (case matters), the two before it, the first twenty lines
+    and the last of the input, and as many behind those as `after` says; a number counts from the latest line with a literal.
     `sampled` adds the first line of a chunk that begins with another date. An input below SMALL_BYTES is yielded whole,
     without loading the scanner.
     """
