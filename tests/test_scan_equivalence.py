@@ -180,3 +180,12 @@ def test_new_years_pass_between_faults(tmp_path: Path, rules: RuleTable) -> None
             said = "NVRM: Xid (PCI:0000:07:00): 79, GPU has fallen off the bus." if fault else "usb 1-1: new device"
             text.append(f"{clock} node01 kernel: {said}\n")
     agree(tmp_path / "long", "".join(text).encode(), rules)
+
+
+def test_all_cases_in_one_log(tmp_path: Path, rules: RuleTable) -> None:
+    """Faults that lie across the blocks in which a big log is read are whole."""
+    parts = []
+    for nth, name in enumerate(MIXED):
+        parts += [filler(150 + nth, nth * 4000), (FIXTURES / name / LOG).read_bytes(), b"\n"]
+    log = b"".join(parts)
+    agree(tmp_path / "all", log * (1 + (5 << 20) // len(log)), rules)

@@ -63,7 +63,7 @@ class LogInputs:
         reader: Who takes the records. Without one, a fixed number of lines behind each line of ours is given too.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917  # one maker
+    def __init__(  # noqa: PLR0913  # one maker
         self,
         paths: Sequence[str],
         *,
@@ -246,7 +246,7 @@ def _runs_back(earlier: Record, later: Record) -> bool:
 class _Reading:
     """One file being read."""
 
-    def __init__(  # noqa: PLR0913 - one maker
+    def __init__(  # noqa: PLR0913, PLR0917 - one maker
         self,
         inputs: LogInputs,
         archive: Archive,

@@ -38,8 +38,8 @@ def scan_lines(
 ) -> Iterator[NumberedLine]:
     """(number from 1, line without its newline) of every line worth reading, in order, each once.
 
-    Worth reading: a line with a literal (case matters), the two before it, the first twenty lines
-    and the last of the input, and as many behind those as `after` says; a number counts from the latest line with a literal.
+    Worth reading: a line with a literal (case matters), the two before it, the first twenty and the last lines of the
+    input, and as many behind those as `after` says; a number counts from the latest line with a literal.
     `sampled` adds the first line of a chunk that begins with another date. An input below SMALL_BYTES is yielded whole,
     without loading the scanner.
     """
@@ -341,6 +341,10 @@ def _has_long_line(block: _Block) -> bool:
     return any(text.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(start, stop - _HALF_LINE, _HALF_LINE))
 
 
+def _count(block: _Block) -> int:
+    return block.bytes.count(b"\n", block.start, block.stop)
+
+
 class _Searchers:
     """Look for hits in threads of their own: meanwhile this one reads the next block and counts lines.
 
@@ -367,7 +371,7 @@ class _Searchers:
                     yield self._done(before)
                     before = None
                 if len(block.bytes) < LINE_BYTES:
-                    yield block._replace(lines=block.bytes.count(b"\n"), hits=self._together(block.bytes))
+                    yield block._replace(lines=_count(block), hits=self._together(block.bytes))
                     continue
                 self._ask(block.bytes)
                 before = block
@@ -385,7 +389,7 @@ class _Searchers:
                 self._begun.get()
 
     def _done(self, block: _Block) -> _Block:
-        lines = block.bytes.count(b"\n", block.start, block.stop)
+        lines = _count(block)
         hits: list[int] = []
         for _ in self._asked:
             found = self._found.get()
