@@ -33,24 +33,27 @@ _GUID16 = lazy(
 )
 """A port, node or switch of InfiniBand or NVLink: by the word before it, or by the maker's address with 0300 or fffe in it."""
 _URL = lazy(
-    r"\b([a-z][a-z0-9+.-]*://)(?:([^\s/@:'\"]*):((?!\d{1,5}/)[^\s@'\"]*)@|([^\s/@'\"]+)@)?(\[[0-9a-f:.%]+\]|[\w.-]+)?", re.I
-)
-_SECRET = lazy(
-    r"\b([\w-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key)\s*[=:]\s*['\"]?)((?!\d+\b)[^\s'\"&,;]{4,})",
+    r"\b([a-z][a-z0-9+.-]{0,20}://)(?:([^\s/@:'\"]*):((?!\d{1,5}/)[^\s@'\"]*)@|([^\s/@'\"]+)@)?(\[[0-9a-f:.%]+\]|[\w.-]+)?",
     re.I,
 )
-_NID = lazy(r"([\w.-]+)(@(?:o2ib|tcp|gni|kfi)\d*)(?![\w.-])(:/[^\s'\",;:)]+)?", re.I)
-_TARGET = lazy(r"(?<![A-Za-z0-9])([A-Za-z0-9]\w*(?:-\w+)*?)-(?=(?:MDT|OST|MGT|MDS|OSS)[0-9a-f]{1,4}(?![0-9a-z]))", re.I)
+_SECRET = lazy(
+    r"((?:password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key)\s{0,4}[=:]\s{0,4}['\"]?)((?!\d+\b)[^\s'\"&,;]{4,})",
+    re.I,
+)
+_NID = lazy(r"([\w.-]{1,255})(@(?:o2ib|tcp|gni|kfi)\d*)(?![\w.-])(:/[^\s'\",;:)]+)?", re.I)
+_TARGET = lazy(
+    r"(?<![A-Za-z0-9])([A-Za-z0-9]\w{0,31}(?:-\w{1,31}){0,3}?)-(?=(?:MDT|OST|MGT|MDS|OSS)[0-9a-f]{1,4}(?![0-9a-z]))", re.I
+)
 _TARGET_NAME = lazy(r"(?<![A-Za-z0-9])((?:mdt|ost|mgt|mds|oss|mgs)-)(?!ffff|\d)(\w+(?:-\w+)*)", re.I)
 """Lustre: the node that serves, the file system, `scratch-MDT0000`."""
 _SERVER = lazy(r"\b(nfs4?: server )([\w.-]+)", re.I)
 _IPV4 = lazy(r"(?<![\d.])(?:(?:25[0-5]|2[0-4]\d|1?\d?\d)\.){3}(?:25[0-5]|2[0-4]\d|1?\d?\d)(?![\d.]*\d)")
 _IPV6 = lazy(r"(?<![0-9a-z:.])(?=[0-9a-f:]*:[0-9a-f:]*:)[0-9a-f:]{2,39}(?:%\w+)?(?![0-9a-z:.])", re.I)
 _EMAIL = lazy(
-    r"([\w.+-]+)@(?!(?:o2ib|tcp|gni|kfi|lo)\d*\b)(?![\w.-]*\.(?:service|slice|socket|mount|scope|timer))[\w-]+(?:\.[\w-]+)*"
+    r"([\w.+-]{1,128})@(?!(?:o2ib|tcp|gni|kfi|lo)\d*\b)(?![\w.-]*\.(?:service|slice|socket|mount|scope|timer))[\w-]+(?:\.[\w-]+)*"
 )
 _FQDN = lazy(
-    r"\b(?:[a-z0-9-]+\.)+(?:local|lan|internal|intra|corp|home|cluster|edu|com|net|org|gov|mil|io|ai|cloud)\b\.?", re.I
+    r"\b(?:[a-z0-9-]{1,63}\.){1,8}(?:local|lan|internal|intra|corp|home|cluster|edu|com|net|org|gov|mil|io|ai|cloud)\b\.?", re.I
 )
 _HOME = lazy(r"/(?:home|Users|users|homes)/|\b[A-Za-z]:\\+Users\\+")
 _PIECE = r"(?:\\ |[^\s:'\"`<>|;,)\]}])"
