@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ def case_names() -> list[str]:
 
 def explained(log: Path, rules: RuleTable) -> Postmortem:
     """The postmortem of one log."""
-    return explain([str(log)], SAME_EVERYWHERE, rules)
+    return explain([os.path.relpath(log)], SAME_EVERYWHERE, rules)
 
 
 def reported(log: Path, rules: RuleTable) -> dict[str, Any]:

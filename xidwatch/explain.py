@@ -19,7 +19,7 @@ from xidwatch.core.findings import judge_event
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
-from xidwatch.core.parse import NOTHING, Further, Parser
+from xidwatch.core.parse import Further, Parser
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run, Runs, run_key
@@ -170,11 +170,12 @@ class _Reading:
     def told(self) -> tuple[Record, Hashable] | None:
         """The latest record with what its event is counted by, where it is one whole event and nothing else is open."""
         record, items = self._latest
-        if len(items) != 1 or self._parser.further() is not NOTHING or self._since is not None or self._until is not None:
+        event = items[0] if len(items) == 1 else None
+        if not isinstance(event, Event) or self._since is not None or self._until is not None:
             return None
-        event = items[0]
         timed = record.wall_us is not None or record.since_boot_us is not None
-        if not timed or not isinstance(event, Event) or event.record is not record or event.last_record is not record:
+        alone = event.record is record and event.last_record is record and self._parser.done_with(event)
+        if not timed or not alone:
             return None
         key = run_key(event)
         return None if key is None or event.lines != 1 else (record, key)

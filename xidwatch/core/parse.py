@@ -107,6 +107,10 @@ class Parser:
             whole, among = max(whole, min(item.near, item.left)), max(among, item.left)
         return Further(whole, among, _words(frozenset(item.family for item in self._open)))
 
+    def done_with(self, event: Event) -> bool:
+        """Whether nothing is open, but for the rest of this Xid's text on the next line, which no other Xid line can be."""
+        return all(item.event is event and item.left == 1 and event.kind == "xid" for item in self._open)
+
     def _pass(self, records: int) -> None:
         """So many records were lost or left out."""
         for item in self._open:
