@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ import os, signal, sys
 def count(*_):
     with open(sys.argv[1], "a") as file: file.write("SIGTERM ")
 signal.signal(signal.SIGTERM, count)
+with open(sys.argv[2], "a") as file: print(os.getpid(), file=file)
 print("nonsense", flush=True)
 while True: signal.pause()
 """
@@ -48,10 +50,15 @@ def until(what: Callable[[], object]) -> None:
 
 
 @pytest.fixture
-def deaf(tmp_path: Path) -> tuple[str, ...]:
+def deaf(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """The command of a child that never answers; it writes each SIGTERM into tmp_path / "signals"."""
-    (tmp_path / "signals").touch()
-    return (sys.executable, "-c", DEAF, str(tmp_path / "signals"))
+    signals, pids = tmp_path / "signals", tmp_path / "pids"
+    signals.touch()
+    yield (sys.executable, "-c", DEAF, str(signals), str(pids))
+    for pid in map(int, pids.read_text().split()):
+        with contextlib.suppress(OSError):
+            if str(pids).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():  # not another's number by now
+                kill(pid)
 
 
 def kill(pid: int) -> None:
