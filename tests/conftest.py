@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from xidwatch.core.classify import RuleTable
 from xidwatch.rulefiles import load_rules
+
+# How long an example takes says more about what else the machine is doing than about the code.
+settings.register_profile("xidwatch", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("xidwatch")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -201,13 +201,9 @@ def test_a_folder_that_one_may_not_enter(tmp_path: Path) -> None:
     inside.parent.mkdir()
     written(inside, LOST)
     inside.parent.chmod(0)
-    script = (
-        "import encodings.idna, os, sys; from xidwatch.cli import main; main(['explain', '/dev/null']); main(['explain', '79'])\n"
-        "if not os.getuid(): os.setgid(65534); os.setuid(65534)\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
+    no_override = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.getuid() == 0 else []
     for arguments in ([str(inside)], [str(inside.parent)], ["79", "--rules", str(inside)]):
-        command = [sys.executable, "-c", script, "explain", *arguments]
+        command = [*no_override, sys.executable, "-m", "xidwatch", "explain", *arguments]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False, text=True)
         assert (2, False) == (done.returncode, "Traceback" in done.stderr), done.stderr
         assert "--rules" in arguments or f"try: sudo xidwatch explain {arguments[0]}" in done.stderr

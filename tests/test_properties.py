@@ -25,7 +25,7 @@ any_bytes = st.binary(max_size=2000)
 real_lines = st.lists(st.sampled_from(LINES), max_size=30).map(b"".join)
 PADDING = b"systemd[1]: Finished Rotate log files.\n" * 8000
 """Enough to have the log searched for lines worth reading instead of read whole."""
-NO_DEADLINE = settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+NO_DEADLINE = settings(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 
 
 @st.composite

@@ -95,7 +95,7 @@ def test_packed_data_may_end_early_or_break(tmp_path: Path, packing: str) -> Non
         assert read.reports[0].notes
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
+@settings(suppress_health_check=list(HealthCheck), deadline=None, max_examples=60)
 @given(raw=st.binary(max_size=300) | st.binary(max_size=300).map(lambda body: b"\x1f\x8b\x08\0\0\0\0\0\0\3" + body))
 def test_any_bytes_are_read(tmp_path: Path, raw: bytes) -> None:
     """A file of any content but a journal's gives a report and raises nothing."""
