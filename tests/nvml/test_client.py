@@ -111,7 +111,7 @@ def test_a_call_that_never_returns(fake: Fake) -> None:
         turn(client, lambda: not children(), slowest)
         fake.use("healthy")
         assert [GpuState] * 8 == [type(one) for one in sampled(client, slowest).gpus.values()]
-    assert slowest.seconds < 0.05
+    assert slowest.seconds < 1
 
 
 def test_nvml_init_that_never_returns(fake: Fake) -> None:
@@ -148,7 +148,7 @@ def test_sigterm_once_and_no_second_child(deaf: tuple[str, ...], tmp_path: Path)
     assert (1, 1, True) == (client.health().children_total, client.health().missed_total, client.health().busy)
     assert "SIGTERM " == (tmp_path / "signals").read_text()
     slowest.of(client.close)
-    assert slowest.seconds < 0.05
+    assert slowest.seconds < 1
     pid = int((client.health().why or "").split("child ")[1].split()[0])
     kill(pid)
 
