@@ -388,6 +388,52 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
     return result;
 }
 
+#ifndef OLD_DRIVER
+/* gpm SM TENSOR DRAM, in percent */
+struct nvmlGpmSample_st { int gpu; };
+
+nvmlReturn_t nvmlGpmQueryDeviceSupport(nvmlDevice_t device, nvmlGpmSupport_t *into)
+{
+    DEVICE(device);
+    into->isSupportedDevice = find(device->gpu, "gpm") != NULL;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmSampleAlloc(nvmlGpmSample_t *into)
+{
+    *into = calloc(1, sizeof **into);
+    return *into ? NVML_SUCCESS : NVML_ERROR_MEMORY;
+}
+
+nvmlReturn_t nvmlGpmSampleFree(nvmlGpmSample_t sample)
+{
+    free(sample);
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
+{
+    DEVICE(device);
+    sample->gpu = device->gpu;
+    return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlGpmMetricsGet(nvmlGpmMetricsGet_t *asked)
+{
+    unsigned long long sm, tensor, dram;
+    if (asked->version != NVML_GPM_METRICS_GET_VERSION) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (!asked->sample1 || !asked->sample2 || asked->sample1->gpu != asked->sample2->gpu) return NVML_ERROR_INVALID_ARGUMENT;
+    nvmlReturn_t result = numbers(asked->sample1->gpu, "gpm", 3, &sm, &tensor, &dram);
+    if (result) return result;
+    for (unsigned int i = 0; i < asked->numMetrics; i++) {
+        unsigned int metric = asked->metrics[i].metricId;
+        asked->metrics[i].nvmlReturn = metric == 2 || metric == 5 || metric == 10 ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+        asked->metrics[i].value = (double)(metric == 2 ? sm : metric == 5 ? tensor : dram);
+    }
+    return NVML_SUCCESS;
+}
+#endif
+
 /* field.N VALUE, or for a link field.N.LINK VALUE */
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {

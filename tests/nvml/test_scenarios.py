@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import cast
+
 import pytest
 
 from tests.nvml.fake import SCENARIOS, SLOTS, Fake, sampled
 from xidwatch.core.gpu import (
+    Activity,
     Driver,
     DriverNotLoaded,
     Fabric,
@@ -260,3 +264,17 @@ def test_every_scenario_is_tested() -> None:
     here = (SCENARIOS.parent / "test_scenarios.py").read_text() + (SCENARIOS.parent / "test_client.py").read_text()
     here += (SCENARIOS.parent / "test_d_state.py").read_text()
     assert [] == [file.stem for file in SCENARIOS.glob("*.txt") if f'"{file.stem}"' not in here and file.stem != "healthy"]
+
+
+def test_each_gpu_is_bound_by_something(fake: Fake) -> None:
+    """GPM's figures, and without them utilisation and power, say what binds the work; the metric has one series a GPU."""
+    node = answer(fake, "gpm")
+    assert Activity(sm_ratio=0.92, tensor_ratio=0.08, dram_ratio=0.71, over_s=0.0) == replace(
+        activity := cast("Activity", state(node, 0).activity), over_s=0.0
+    )
+    assert activity.over_s > 0.1
+    assert isinstance(state(node, 5).activity, NotSupported)
+    regimes = [dict(labels)["regime"] for (name, labels), _ in sorted(readings(node.gpus).items()) if name == "xidwatch_regime"]
+    assert [
+        "memory_bound", "compute_bound", "overhead_bound", "spinning", "idle", "spinning", "overhead_bound", "compute_bound",
+    ] == regimes  # fmt: skip

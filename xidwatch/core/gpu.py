@@ -308,6 +308,23 @@ class Utilization:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """What SMs and memory did between two GPM samples, Hopper and later; 0 to 1. Same as: dcgmi dmon -e 1002,1004,1005.
+
+    Attributes:
+        sm_ratio: Share of the SMs that were busy.
+        tensor_ratio: Share of time in which tensor cores worked.
+        dram_ratio: Share of the memory's peak bandwidth that was used.
+        over_s: Time between the two samples.
+    """
+
+    sm_ratio: float
+    tensor_ratio: float
+    dram_ratio: float
+    over_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MigDevice:
     """One MIG device; the log names it by `GPU-I` and `GPU-CI`."""
 
@@ -378,6 +395,7 @@ class GpuState:
     processes: Reading[tuple[GpuProcess, ...]]
     memory: Reading[Memory]
     utilization: Reading[Utilization]
+    activity: Reading[Activity]
     temperature_celsius: Reading[int]
     memory_celsius: Reading[int]
     power_watts: Reading[float]

@@ -81,6 +81,27 @@ class Binding:
             return (found,) * len(fields)
         return tuple(self._value(one) for one in found)
 
+    def activity(self, first: Any, second: Any, metrics: tuple[int, ...]) -> Reading[tuple[float, ...]]:
+        """NVML_GPM_METRIC_* between two GPM samples, in percent; refused when one of them is."""
+        kind = getattr(self._nvml, "c_nvmlGpmMetricsGet_t", None)
+        if kind is None:
+            return refusal(13, "c_nvmlGpmMetricsGet_t: not in this nvidia-ml-py", self.now_us())
+        asked = kind(version=self._nvml.NVML_GPM_METRICS_GET_VERSION, numMetrics=len(metrics), sample1=first, sample2=second)
+        for place, number in enumerate(metrics):
+            asked.metrics[place].metricId = number
+        answer = self.call("nvmlGpmMetricsGet", asked)
+        if isinstance(answer, Refused):
+            return answer
+        found = asked.metrics[: len(metrics)]
+        refused = next((one for one in found if one.nvmlReturn), None)
+        if refused is not None:
+            return refusal(int(refused.nvmlReturn), f"GPM metric {refused.metricId}", self.now_us())
+        return tuple(float(one.value) for one in found)
+
+    def wait(self, seconds: float) -> None:
+        """Sleep; not at all when it is less than nothing."""
+        time.sleep(max(0.0, seconds))
+
     def _value(self, found: Any) -> Reading[int]:
         if found.nvmlReturn:
             return refusal(int(found.nvmlReturn), f"field {found.fieldId}", self.now_us())

@@ -74,9 +74,10 @@ _TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         Ask, Asking, ToldDriver, Told, Done, PciAddress, gpu.Place, gpu.Identity, gpu.EccCount, gpu.Sram, gpu.RetiredPages,
-        gpu.RowRemap, gpu.SpareRows, gpu.Pcie, gpu.NvLink, gpu.GpuProcess, gpu.Memory, gpu.Utilization, gpu.MigDevice, gpu.Mig,
-        gpu.Gsp, gpu.Fabric, gpu.GpuState, gpu.NotFound, gpu.Driver, gpu.NotSupported, gpu.NoPermission, gpu.DriverNotLoaded,
-        gpu.LibraryMissing, gpu.VersionMismatch, gpu.Lost, gpu.ResetRequired, gpu.UnknownError, gpu.OtherError,
+        gpu.RowRemap, gpu.SpareRows, gpu.Pcie, gpu.NvLink, gpu.GpuProcess, gpu.Memory, gpu.Utilization, gpu.Activity,
+        gpu.MigDevice, gpu.Mig, gpu.Gsp, gpu.Fabric, gpu.GpuState, gpu.NotFound, gpu.Driver, gpu.NotSupported,
+        gpu.NoPermission, gpu.DriverNotLoaded, gpu.LibraryMissing, gpu.VersionMismatch, gpu.Lost,
+        gpu.ResetRequired, gpu.UnknownError, gpu.OtherError,
     )
 }  # fmt: skip
 

@@ -6,9 +6,11 @@ Function names, structures and numbers are those of nvml.h.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, cast
 
 from xidwatch.core.gpu import (
+    Activity,
     EccCount,
     Fabric,
     FabricProbe,
@@ -48,6 +50,10 @@ _LINK_FIELDS = (161, 162, 163, 214, 221)
 """NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC; NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS, _SYMBOL_ERRORS."""
 _LINK_COUNTERS = (0, 1, 2)
 """NVML_NVLINK_ERROR_DL_REPLAY, _RECOVERY, _CRC_FLIT of nvmlDeviceGetNvLinkErrorCounter, for drivers without the fields."""
+_GPM_METRICS = (2, 5, 10)
+"""NVML_GPM_METRIC_SM_UTIL, _ANY_TENSOR_UTIL, _DRAM_BW_UTIL."""
+_GPM_APART_S = 0.11
+"""nvml.h wants more than 100 ms between two samples: the driver renews its own no faster."""
 _MOST_LINKS = 36
 _LIFETIMES: tuple[Lifetime, ...] = ("volatile", "aggregate")
 _SEVERITIES: tuple[Severity, ...] = ("corrected", "uncorrected")
@@ -62,6 +68,14 @@ _PROCESS_CALLS: dict[ProcessKind, str] = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _GpmSample:
+    """A binding's sample and when it was taken."""
+
+    sample: Any
+    at_us: int
+
+
 class Library(Protocol):
     """NVML as the sampler needs it. No method raises: an error is a `Refused`."""
 
@@ -74,13 +88,20 @@ class Library(Protocol):
     def field_values(self, device: object, fields: tuple[int | tuple[int, int], ...]) -> tuple[Reading[int], ...]:
         """Values of NVML_FI_*, each alone or with its scope."""
 
+    def activity(self, first: object, second: object, metrics: tuple[int, ...]) -> Reading[tuple[float, ...]]:
+        """NVML_GPM_METRIC_* between two GPM samples, in percent."""
+
     def now_us(self) -> int:
         """Wall clock."""
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
 
 
 def sample(library: Library, device: object, index: int, pci: PciAddress) -> GpuAnswer:
     """All readings of one GPU; a refusal when the GPU as a whole is lost, must be reset, or fails at everything."""
-    state = _state(library, device, index, pci)
+    began = _gpm_sample(library, device)
+    state = replace(_state(library, device, index, pci), activity=_activity(library, device, began))
     vital = (
         state.temperature_celsius, state.power_watts, state.memory, state.utilization, state.pcie.width, state.clock_reasons,
         state.persistence_mode, state.identity.gpu_uuid, state.ecc_enabled,
@@ -132,6 +153,7 @@ def _state(library: Library, device: object, index: int, pci: PciAddress) -> Gpu
         processes=_processes(library, device),
         memory=_as(_memory, ask("GetMemoryInfo")),
         utilization=_as(_utilization, ask("GetUtilizationRates")),
+        activity=NotSupported(code=3, text="not asked", at_us=library.now_us()),
         temperature_celsius=ask("GetTemperature", 0),
         memory_celsius=memory_celsius,
         power_watts=_as(_watts, ask("GetPowerUsage")),
@@ -245,6 +267,41 @@ def _memory(found: Any) -> Memory:
 
 def _utilization(rates: Any) -> Utilization:
     return Utilization(gpu_ratio=rates.gpu / 100, memory_ratio=rates.memory / 100)
+
+
+def _gpm_sample(library: Library, device: object) -> Reading[_GpmSample]:
+    """What GPM has counted up to now. A GPU with MIG on has only samples of its instances, and says so."""
+    support = library.call("nvmlGpmQueryDeviceSupport", device)
+    if isinstance(support, Refused):
+        return support
+    if not support.isSupportedDevice:
+        return NotSupported(code=3, text="nvmlGpmQueryDeviceSupport: not before Hopper", at_us=library.now_us())
+    sample = library.call("nvmlGpmSampleAlloc")
+    if isinstance(sample, Refused):
+        return sample
+    got = library.call("nvmlGpmSampleGet", device, sample)
+    if isinstance(got, Refused):
+        library.call("nvmlGpmSampleFree", sample)
+        return got
+    return _GpmSample(sample, library.now_us())
+
+
+def _activity(library: Library, device: object, began: Reading[_GpmSample]) -> Reading[Activity]:
+    """The figures between the sample taken at the beginning and one taken now."""
+    if isinstance(began, Refused):
+        return began
+    library.wait(_GPM_APART_S - (library.now_us() - began.at_us) / 1e6)
+    ended = _gpm_sample(library, device)
+    if isinstance(ended, Refused):
+        library.call("nvmlGpmSampleFree", began.sample)
+        return ended
+    found = library.activity(began.sample, ended.sample, _GPM_METRICS)
+    for sample in (began.sample, ended.sample):
+        library.call("nvmlGpmSampleFree", sample)
+    if isinstance(found, Refused):
+        return found
+    sm, tensor, dram = (value / 100 for value in found)
+    return Activity(sm_ratio=sm, tensor_ratio=tensor, dram_ratio=dram, over_s=(ended.at_us - began.at_us) / 1e6)
 
 
 def _nvlinks(library: Library, device: object) -> tuple[NvLink, ...]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from xidwatch.core.gpu import RECOVERY_ACTIONS, Driver, DriverAnswer, GpuAnswer, GpuState, RowRemap
 from xidwatch.core.pci import PciAddress
+from xidwatch.core.regime import look
 from xidwatch.sinks.history import TotalKey
 
 _NO_THROTTLE = frozenset({"idle", "applications_clocks", "display_clocks"})
@@ -42,6 +43,7 @@ def _state(gpu: str, state: GpuState, driver_version: str) -> dict[TotalKey, flo
     if isinstance(state.row_remap, RowRemap):
         series["xidwatch_row_remap_pending", (("gpu", gpu),)] = float(state.row_remap.pending)
         series["xidwatch_row_remap_failure", (("gpu", gpu),)] = float(state.row_remap.failed)
+    series["xidwatch_regime", (("gpu", gpu), ("regime", look(state).regime))] = 1.0
     if isinstance(state.clock_reasons, tuple):
         for reason in state.clock_reasons:
             if reason not in _NO_THROTTLE:
