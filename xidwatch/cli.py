@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from xidwatch.core.classify import RuleTable
+    from xidwatch.core.floor import Floor
     from xidwatch.core.incident import Postmortem
 
 FOUND, MISUSED, BROKEN, INTERRUPTED = 1, 2, 3, 130
@@ -207,6 +208,7 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
                 year=parse_year(options.year) if options.year is not None else None,
                 progress=bar,
                 waiting=_say_waiting,
+                floor=_floor(options),
             ),
             rules,
         )
@@ -228,6 +230,21 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
         _complain(f"xidwatch: and {len(unread) - _MOST_UNREAD} more that could not be read; the report names them")
     code = _exit_code(postmortem, options.fail_on)
     return MISUSED if unread and code == 0 else code
+
+
+def _floor(options: argparse.Namespace) -> Floor | None:
+    """What the node serves: by --config; this machine's own configuration speaks for its own ring buffer only."""
+    from pathlib import Path
+
+    own = "/etc/xidwatch/config.toml"
+    file = options.config or (own if not options.what and os.path.exists(own) else None)
+    if file is None:
+        return None
+    from xidwatch.config import load_config
+    from xidwatch.workload import floor_of_workload
+
+    config = load_config(Path(file))
+    return floor_of_workload(config.workload) if config.workload is not None else None
 
 
 def _say_waiting(path: str) -> None:
@@ -371,6 +388,7 @@ def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tz", metavar="ZONE", help="zone of times that name none: UTC, local, +01:00, Europe/Berlin; default: local")
     add("--year", metavar="YEAR", help="year of dates that name none, 1970 to 2100")
     add("--redact", action="store_true", help="mask host names, UUIDs, serials, addresses, users, their paths and logins")
+    add("--config", metavar="FILE", help="the node's config.toml: its [workload] tells a slow kernel from a hung one")
     _rules_argument(parser)
     add("--color", choices=("auto", "always", "never"), default="auto", help="default: auto")
     parser.set_defaults(run=_explain)

@@ -61,6 +61,7 @@ class Workload:
         tp: Tensor-parallel size, in cards.
         batch: Sequences at a time.
         context: Tokens in the KV cache of each sequence, `8k`.
+        prompt: Tokens of the longest prompt that is computed in one piece, `32K`; None takes the context's.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -73,6 +74,7 @@ class Workload:
     tp: int = 1
     batch: int = 1
     context: str | None = None
+    prompt: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

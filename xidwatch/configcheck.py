@@ -131,4 +131,5 @@ _MUST: dict[str, Callable[[Any], str | None]] = {
     "workload.tp": _between(1, 1024),
     "workload.batch": _between(1, 1_000_000),
     "workload.context": _read_by(read_tokens),
+    "workload.prompt": _read_by(read_tokens),
 }

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone, tzinfo
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from xidwatch.asked import OutsideTime, filters, gpus_named, left_out, wanted, with_dates_missed
 from xidwatch.core.boots import BootTurns
@@ -27,6 +27,9 @@ from xidwatch.errors import XidwatchError
 from xidwatch.sources.lastwords import Boot, PstoreInput, is_pstore
 from xidwatch.sources.logfile import LogInputs
 
+if TYPE_CHECKING:
+    from xidwatch.core.floor import Floor
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainOptions:
@@ -42,6 +45,7 @@ class ExplainOptions:
         now_us: Microseconds since 1970 that count as now; None is now.
         progress: Called with (bytes read, bytes in all or None).
         waiting: Called with the name of an input that is silent.
+        floor: What the nodes serve, to tell slow from hung; None when it is not known.
     """
 
     since: datetime | None = None
@@ -54,6 +58,7 @@ class ExplainOptions:
     now_us: int | None = None
     progress: Callable[[int, int | None], None] | None = None
     waiting: Callable[[str], None] | None = None
+    floor: Floor | None = None
 
 
 def explain(paths: Sequence[str], options: ExplainOptions, rules: RuleTable) -> Postmortem:
@@ -121,6 +126,10 @@ def explain_records(
     for record in reading.newest.values():
         correlator.tick(record, correlator.host_of(record))
     incidents = judge(correlator.cases, rules, zone)
+    if options.floor is not None:
+        from xidwatch.core.stall import with_floor
+
+        incidents = tuple(with_floor(one, options.floor) for one in incidents)
     gpus: dict[str, set[PciAddress]] = {}
     for case in correlator.cases:
         for fold in case.folds.values():

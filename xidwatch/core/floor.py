@@ -232,19 +232,19 @@ def kv_bytes_of(model: Model, tokens: int) -> float:
     return per_token * (tokens * (model.layers - model.window_layers) + seen * model.window_layers) / model.layers
 
 
-def largest_step_s(accelerator: Accelerator, model: Model, load: Load) -> float:
-    """Seconds that the longest single step, prefill or decode, needs at least."""
-    floor = floor_of(accelerator, model, load)
-    return max(floor.decode.seconds, floor.prefill.seconds if floor.prefill else 0.0)
+def largest_step(floor: Floor) -> Step:
+    """The step, prefill or decode, that needs the most time."""
+    return floor.prefill if floor.prefill and floor.prefill.seconds >= floor.decode.seconds else floor.decode
 
 
 def judge_stall(blocked_s: float, floor: Floor) -> str:
     """One sentence: can a task that is blocked this long be waiting for a kernel that is merely slow?"""
-    prefill = floor.prefill
-    if prefill and prefill.seconds >= floor.decode.seconds:
-        seconds, work = prefill.seconds, f"a prefill of {_sequences(floor.load, floor.load.prompt or 0)}"
+    step = largest_step(floor)
+    seconds = step.seconds
+    if step is floor.prefill:
+        work = f"a prefill of {_sequences(floor.load, floor.load.prompt or 0)}"
     else:
-        seconds, work = floor.decode.seconds, f"a decode step over {_sequences(floor.load, floor.load.context)}"
+        work = f"a decode step over {_sequences(floor.load, floor.load.context)}"
     said = f"{work} of this model needs at least {_seconds(seconds)} on this node: {_seconds(blocked_s)}"
     if blocked_s >= SLOW_FACTOR * seconds:
         return f"{said} is not a slow kernel"
