@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from xidwatch.core import event as events
 from xidwatch.core.event import Context, Detail, Event
+from xidwatch.core.job import Job
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 
@@ -45,6 +46,8 @@ def decode(coded: dict[str, Any]) -> Event | Context:
     if kind == "context":
         values["facts"] = tuple((str(name), str(value)) for name, value in values.get("facts", ()))
         return Context(**values)
+    if "job" in values:
+        values["job"] = Job(**values["job"])
     if "detail" in values:
         name, inside = values["detail"]
         values["detail"] = _decode_detail(name, inside)
@@ -64,7 +67,7 @@ def _encode_fields(item: object) -> dict[str, Any]:
 def _encode_value(value: object) -> Any:
     if isinstance(value, PciAddress):
         return str(value)
-    if isinstance(value, Record):
+    if isinstance(value, Record | Job):
         return _encode_fields(value)
     if type(value).__name__ in _DETAILS:
         return [type(value).__name__, _encode_fields(value)]

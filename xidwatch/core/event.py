@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from xidwatch.core.job import Job
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 
@@ -127,6 +128,8 @@ class HungTaskDetail:
         kernel_thread: True when the parent is pid 2, None when unknown.
         kernel: Kernel release in the `Tainted` line.
         why: Evidence for the attribution, in words.
+        seen_by: "scan" where xidwatch found it in /proc; None for the kernel's own report.
+        wchan: Kernel function that it waits in, where there is no stack.
     """
 
     blocked_s: int | None = None
@@ -144,6 +147,8 @@ class HungTaskDetail:
     kernel_thread: bool | None = None
     kernel: str | None = None
     why: str | None = None
+    seen_by: Literal["scan"] | None = None
+    wchan: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +271,7 @@ class Event:
         gpu_uuid: `GPU-...` when the line itself names it.
         pid, process: None when missing or `<unknown>`.
         pid_role: "owner" of the channel, or "victim" that merely asked (119).
+        job: Whose work the pid is, as the daemon knew it at that moment; None in a log, whose lines have no more than the pid.
         record: Its first record.
         last_record: Its latest record.
         lines: Printed lines that carry the event's own prefix.
@@ -288,6 +294,7 @@ class Event:
     pid: int | None = None
     pid_role: Literal["owner", "victim"] | None = None
     process: str | None = None
+    job: Job | None = None
     lines: int = 1
     count_is_minimum: bool = False
     provisional: bool = False

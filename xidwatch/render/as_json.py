@@ -24,6 +24,7 @@ from xidwatch.core.event import (
     XidDetail,
 )
 from xidwatch.core.incident import Demand, Filtered, HostReport, Incident, InputReport, Member, Postmortem
+from xidwatch.core.job import Job, parse_path
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
@@ -57,9 +58,6 @@ _FAMILY_FIELDS: dict[type[Detail], tuple[str, ...]] = {
 _HEX = ("address", "physical_address", "status")
 _SURROGATE = lazy("[\ud800-\udfff]")
 _MOST_EVIDENCE = 40
-_SLURM = lazy(r"/job_(\d+)(?:/|$)")
-_POD = lazy(r"pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12})")
-_CONTAINER = lazy(r"(?:docker|containerd|crio|libpod)[-/]([0-9a-f]{12,64})")
 
 
 def render_json(postmortem: Postmortem, rules: RuleTable, *, zone: tzinfo | None = None) -> str:
@@ -122,7 +120,7 @@ class _Document:
             "pid": event.pid,
             "pid_role": event.pid_role,
             "process": event.process,
-            "job": _job(event.detail),
+            "job": _job(event),
             "count": member.count,
             "lines": member.lines,
             "count_is_minimum": member.count_is_minimum,
@@ -258,13 +256,18 @@ def _detail(detail: Detail | None) -> dict[str, Any]:
     return found
 
 
-def _job(detail: Detail | None) -> dict[str, str] | None:
-    """The job that a cgroup path names."""
-    cgroup = detail.cgroup if isinstance(detail, OomDetail) else None
-    if not cgroup:
-        return None
-    found = {name: form.search(cgroup) for name, form in (("slurm_job", _SLURM), ("pod", _POD), ("container", _CONTAINER))}
-    return {name: match[1].replace("_", "-") for name, match in found.items() if match} or None
+def _job(event: Event) -> dict[str, Any] | None:
+    """What is known of whose work it was; for an OOM kill by the cgroup that its line names."""
+    if event.job is None and isinstance(event.detail, OomDetail) and event.detail.cgroup:
+        named = parse_path(event.detail.cgroup)
+        return job_object(Job(slurm_job=named.slurm_job, pod=named.pod, container=named.container))
+    return job_object(event.job)
+
+
+def job_object(job: Job | None) -> dict[str, Any] | None:
+    """What is known of a job, one key a value; None where nothing is."""
+    known = {one.name: getattr(job, one.name) for one in fields(job)} if job is not None else {}
+    return {name: value for name, value in known.items() if value is not None} or None
 
 
 def _evidence(incident: Incident) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import tzinfo
 
 from xidwatch.core.incident import Incident, Member, Role
+from xidwatch.core.job import job_words
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.rule import Rule
@@ -94,6 +95,8 @@ def _owners(group: Iterable[Member]) -> str:
             known = pids.setdefault(event.process or "pid", [])
             known += [str(event.pid)] if event.pid is not None else []
     who = names((_who(name, numbers) for name, numbers in pids.items()), 2)
+    jobs = names((words for event in events if (words := job_words(event.job))), 2)
+    who = f"{who}, {jobs}" if who and jobs else who
     return f"asked by {who}" if who and events[0].pid_role == "victim" else who
 
 
