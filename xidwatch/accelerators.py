@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 
 from xidwatch.core.floor import Accelerator
 from xidwatch.errors import XidwatchError
@@ -35,13 +36,13 @@ def load_accelerators() -> dict[Names, Accelerator]:
     }
 
 
-def find_accelerator(asked: str) -> Accelerator:
-    """The one card that a name means: `H100 SXM`, `h100-sxm5`, `NVIDIA A100-SXM4-80GB`.
+def find_accelerator(asked: str, table: Mapping[Names, Accelerator] | None = None) -> Accelerator:
+    """The one card that a name means: `H100 SXM`, `h100-sxm5`, `NVIDIA A100-SXM4-80GB`. Without a table it is read.
 
     Raises:
         XidwatchError: no card or several have such a name; the sentence lists them.
     """
-    table = load_accelerators()
+    table = table or load_accelerators()
     words = _words(asked)
     exact = [card for names, card in table.items() if any(_words(name) == words for name in names)]
     if len(exact) == 1:

@@ -241,10 +241,10 @@ def _floor(options: argparse.Namespace) -> Floor | None:
     if file is None:
         return None
     from xidwatch.config import load_config
-    from xidwatch.workload import floor_of_workload
+    from xidwatch.workload import read_workload
 
     config = load_config(Path(file))
-    return floor_of_workload(config.workload) if config.workload is not None else None
+    return read_workload(config.workload).floor() if config.workload is not None else None
 
 
 def _say_waiting(path: str) -> None:

@@ -7,6 +7,7 @@ import selectors
 import sys
 from collections.abc import Callable, Mapping
 
+from xidwatch.core.gpu import last_good
 from xidwatch.errors import XidwatchError
 from xidwatch.nvml.client import NvmlClient
 from xidwatch.sinks.gpu_readings import readings
@@ -80,6 +81,12 @@ class Gpus:
             shown["xidwatch_nvml_sample_age_seconds", ()] = way.sample_age_s
         shown["xidwatch_nvml_stuck_seconds", ()] = way.stuck_s
         return shown
+
+    def card(self) -> str | None:
+        """The name of the node's cards as NVML tells it, of the first that answers."""
+        answers = self._nvml.answers().gpus.values() if self._nvml is not None else ()
+        names = (state.identity.name for answer in answers if (state := last_good(answer)) is not None)
+        return next((name for name in names if isinstance(name, str)), None)
 
     def close(self) -> None:
         """Let go of NVML and the bus."""

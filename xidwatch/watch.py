@@ -37,6 +37,7 @@ from xidwatch.sinks.service import Service
 from xidwatch.sinks.statefile import StateFile
 from xidwatch.sinks.web import WebServer
 from xidwatch.sources.live import LiveSource
+from xidwatch.workload import Served, read_workload
 
 _HOUSEKEEPING_S = 5.0
 _ADVANCE_S = 30.0
@@ -103,6 +104,7 @@ class Watch:
         self._held = False
         self._reload = _Reload(at_us=self._clocks.wall_us())
         self._loaded: list[tuple[RuleTable, str] | str] = []
+        self._served: list[Served] = []
         self._stopping = False
         self._gpus: Gpus | None = None
         self._nvml_released = False
@@ -152,6 +154,9 @@ class Watch:
         self._followers = Followers(Path(config.run_dir) / "follow.sock", self._selector, self._greeting)
         self._gpus = Gpus(self._selector, use_nvml=config.nvml == "auto")
         self._obey_again()
+        if config.workload is not None:
+            # A model may lie on a file system that does not answer.
+            threading.Thread(target=self._read_workload, name="workload", daemon=True).start()
         self._state_file = StateFile(Path(config.run_dir) / "state.json")
         for source in self._sources:
             self._read(source)
@@ -220,6 +225,7 @@ class Watch:
             self._take_notes()
             self._tell_maintenance()
             self._take_rules()
+            self._take_workload()
             for message in self._history.take_messages():
                 _complain(message)
         if self._is_due("advance", _ADVANCE_S):
@@ -419,6 +425,26 @@ class Watch:
                 rules, self._rules_version = loaded
                 self._zeros = zero_totals(rules)
                 self.engine.rejudge(rules)
+
+    def _read_workload(self) -> None:
+        try:
+            if self.config.workload is not None:
+                self._served.append(read_workload(self.config.workload))
+        except XidwatchError as error:
+            _complain(f"slow cannot be told from hung: {error}")
+
+    def _take_workload(self) -> None:
+        """Count as soon as the card is known."""
+        if not self._served or self._gpus is None:
+            return
+        try:
+            self.engine.floor = self._served[0].floor(self._gpus.card())
+        except XidwatchError as error:
+            _complain(f"slow cannot be told from hung: {error}")
+            self._served.clear()
+        if self.engine.floor is not None:
+            self._served.clear()
+            self.engine.rejudge(self.engine.rules)
 
     def _woken(self, _mask: int) -> None:
         with contextlib.suppress(BlockingIOError):

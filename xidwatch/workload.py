@@ -2,32 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from xidwatch.accelerators import find_accelerator
+from xidwatch.accelerators import Names, find_accelerator, load_accelerators
 from xidwatch.config import Workload
-from xidwatch.core.floor import Floor, Load, Model, floor_of
+from xidwatch.core.floor import Accelerator, Floor, Load, Model, floor_of
 from xidwatch.errors import XidwatchError
 from xidwatch.hfconfig import read_model
 from xidwatch.quantity import read_bytes, read_count, read_tokens
 
 
-def floor_of_workload(workload: Workload, card: str | None = None) -> Floor | None:
-    """The floors of its steps; None while nobody knows which card it runs on.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """The workload with everything that had to be read from files.
 
-    Args:
-        card: The card's name as NVML tells it; what the configuration says wins.
+    Attributes:
+        card: The card's name as the configuration says it; None takes what NVML says.
+        table: The known cards.
+    """
+
+    model: Model
+    load: Load
+    card: str | None
+    table: Mapping[Names, Accelerator]
+
+    def floor(self, card: str | None = None) -> Floor | None:
+        """The floors of its steps; None while nobody knows which card it runs on.
+
+        Args:
+            card: The card's name as NVML tells it; what the configuration says wins.
+
+        Raises:
+            XidwatchError: there is no such card, or too little to count with.
+        """
+        name = self.card or card
+        if name is None:
+            return None
+        try:
+            return floor_of(find_accelerator(name, self.table), self.model, self.load)
+        except ValueError as error:
+            raise XidwatchError(
+                f"workload: {error}; `xidwatch floor` takes the same figures and says what is missing"
+            ) from error
+
+
+def read_workload(workload: Workload) -> Served:
+    """Read the model and the table of cards.
 
     Raises:
-        XidwatchError: the configuration names no such card, no readable model, or too little to count with.
+        XidwatchError: the model cannot be read.
     """
-    name = workload.accelerator or card
-    if name is None:
-        return None
-    try:
-        return floor_of(find_accelerator(name), _model(workload), _load(workload))
-    except ValueError as error:
-        raise XidwatchError(f"workload: {error}; `xidwatch floor` takes the same figures and says what is missing") from error
+    return Served(model=_model(workload), load=_load(workload), card=workload.accelerator, table=load_accelerators())
 
 
 def _model(workload: Workload) -> Model:

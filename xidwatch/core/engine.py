@@ -15,6 +15,7 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Correlator
 from xidwatch.core.event import Context, Event
 from xidwatch.core.findings import judge_event
+from xidwatch.core.floor import Floor
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.identity import Identities
 from xidwatch.core.incident import Finding, Incident
@@ -22,6 +23,7 @@ from xidwatch.core.judge import incident_id, judge
 from xidwatch.core.parse import Parser
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run
+from xidwatch.core.stall import with_floor
 
 SETTLE_US = 100_000
 """An event that nothing has extended for this long is complete: the kernel prints a block in milliseconds."""
@@ -72,11 +74,13 @@ class Engine:
 
     Attributes:
         rules: The table in force; replaced as a whole on reload.
+        floor: What the node serves, to tell slow from hung; None while that is not known.
         incidents: By id, as last judged; ended ones are forgotten in time (history keeps them).
     """
 
     def __init__(self, rules: RuleTable) -> None:
         self.rules = rules
+        self.floor: Floor | None = None
         self.correlator = Correlator(HostBook())
         self.incidents: dict[str, Incident] = {}
         self._sources: dict[str, _Source] = {}
@@ -152,7 +156,8 @@ class Engine:
         known = {id(case) for case in self.correlator.cases}
         cases = [case for case in touched.values() if id(case) in known]
         found = []
-        for incident in judge(self.correlator.cases, self.rules, only=cases) if cases else ():
+        for judged in judge(self.correlator.cases, self.rules, only=cases) if cases else ():
+            incident = with_floor(judged, self.floor)
             before = self.incidents.get(incident.id)
             self.incidents[incident.id] = incident
             found.append(Change(incident, before))
