@@ -87,6 +87,8 @@ class WebServer:
         """Take no more connections and cut off those that are open."""
         self._server.stopping = True
         if self._thread.is_alive():
+            # The thread looks only every two seconds, so that an idle daemon sleeps; this wakes it.
+            self._server.socket.shutdown(socket.SHUT_RDWR)
             self._server.shutdown()
             self._thread.join()
         self._server.server_close()
