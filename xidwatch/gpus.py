@@ -5,9 +5,12 @@ from __future__ import annotations
 import importlib.util
 import selectors
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
 
-from xidwatch.core.gpu import last_good
+from xidwatch.core.gpu import GpuState, last_good
+from xidwatch.core.pci import PciAddress
+from xidwatch.core.regime import Look, latest_before, look
 from xidwatch.errors import XidwatchError
 from xidwatch.nvml.client import NvmlClient
 from xidwatch.sinks.gpu_readings import readings
@@ -16,6 +19,9 @@ from xidwatch.sources.devices import DeviceMonitor, PciGpu, list_gpus
 
 _ASKED_AFTER = ("xid", "nvrm", "sxid", "aer")
 """Kinds of event that a GPU can confirm or deny."""
+
+_LOOKS = 8
+"""A fault is read within seconds, but the sample that it caused may be there first."""
 
 
 class Gpus:
@@ -33,6 +39,7 @@ class Gpus:
         self._devices, self._make_client, self._selector = devices, client, selector
         self._use_nvml = use_nvml and importlib.util.find_spec("pynvml") is not None
         self._nvml: NvmlClient | None = None
+        self._looks: dict[PciAddress, deque[Look]] = {}
         self._monitor: DeviceMonitor | None = None
         try:
             self._monitor = DeviceMonitor()
@@ -82,6 +89,10 @@ class Gpus:
         shown["xidwatch_nvml_stuck_seconds", ()] = way.stuck_s
         return shown
 
+    def look_before(self, pci: PciAddress, fault_us: int) -> Look | None:
+        """What bound a GPU's work when it was last looked at before a fault; None when that is not known."""
+        return latest_before(self._looks.get(pci, ()), fault_us)
+
     def card(self) -> str | None:
         """The name of the node's cards as NVML tells it, of the first that answers."""
         answers = self._nvml.answers().gpus.values() if self._nvml is not None else ()
@@ -96,6 +107,14 @@ class Gpus:
         if self._monitor is not None:
             self._selector.unregister(self._monitor.fileno())
 
+    def _hear(self, nvml: NvmlClient) -> None:
+        nvml.read()
+        for pci, answer in nvml.answers().gpus.items():
+            if isinstance(answer, GpuState):
+                looks = self._looks.setdefault(pci, deque(maxlen=_LOOKS))
+                if not looks or looks[-1].at_us < answer.at_us:
+                    looks.append(look(answer))
+
     def _changed(self) -> None:
         if self._monitor is not None and self._monitor.read():
             self._look()
@@ -105,6 +124,6 @@ class Gpus:
         if self._found and self._use_nvml and self._nvml is None:
             self._nvml = self._make_client()
             nvml = self._nvml
-            self._selector.register(nvml.fileno(), selectors.EVENT_READ, lambda _mask: nvml.read())
+            self._selector.register(nvml.fileno(), selectors.EVENT_READ, lambda _mask: self._hear(nvml))
         if self._nvml is not None:
             self._nvml.expect(gpu.pci for gpu in self._found if gpu.driver == "nvidia")

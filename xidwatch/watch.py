@@ -25,8 +25,10 @@ from xidwatch.config import Config
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
-from xidwatch.core.event import Event
+from xidwatch.core.event import Context, Event
 from xidwatch.core.incident import Incident
+from xidwatch.core.pci import parse_pci
+from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.gpus import Gpus
 from xidwatch.render.as_json import incident_object
@@ -292,10 +294,24 @@ class Watch:
             if change.before is None:
                 opened = change.incident
                 self._history.append(Entry(identity=f"incident/{opened.id}", totals=(incident_counter(opened),)))
+                self._note_regimes(opened)
             self._followers.publish(self._message(_kind(change), change.incident))
         if worth:
             self._put_state()
             self._say_status()
+
+    def _note_regimes(self, incident: Incident) -> None:
+        """Keep what the GPUs did before it; it completes the incident at the next turn."""
+        start = incident.members[0].finding.event.record
+        if self._gpus is None or start.wall_us is None:
+            return
+        for pci in filter(None, map(parse_pci, incident.gpus)):
+            seen = self._gpus.look_before(pci, start.wall_us)
+            if seen is not None and seen.regime != "unknown":
+                record = Record(text=f"{seen.regime}: {seen.why}", wall_us=seen.at_us, boot_id=start.boot_id, host=start.host)
+                context = Context(kind="regime", record=record, pci=pci, facts=(("regime", seen.regime),))
+                self.engine.note(context)
+                self._history.append(Entry(identity=f"regime/{incident.id}/{pci}", wall_us=seen.at_us, item=encode(context)))
 
     def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
         return self._heading(kind) | {"incident": incident_object(incident, self.engine.rules, self._hosts())}

@@ -7,7 +7,13 @@ from dataclasses import replace
 import pytest
 
 from tests.nvml.states import HEALTHY
+from xidwatch.core.classify import RuleTable
+from xidwatch.core.codec import decode, encode
+from xidwatch.core.engine import Engine
+from xidwatch.core.event import Context, Event
 from xidwatch.core.gpu import Activity, GpuState, Mig, NotSupported, Utilization
+from xidwatch.core.pci import PciAddress
+from xidwatch.core.record import Record
 from xidwatch.core.regime import Look, Regime, latest_before, look
 
 REFUSED = NotSupported(code=3, text="no", at_us=0)
@@ -82,3 +88,31 @@ def test_last_look_before_the_fault_counts() -> None:
     assert looks[1] == latest_before(looks, 500_000_000)
     assert latest_before(looks[:1], 500_000_000) is None
     assert latest_before([], 500_000_000) is None
+
+
+def test_regime_stands_in_the_incident_also_after_a_restart(rules: RuleTable) -> None:
+    """What the GPU did before its fault is context of its incident, and nobody else's; history replays it."""
+    at_us = 1_796_000_000_000_000
+    context = Context(
+        kind="regime",
+        record=Record(text="spinning: utilisation 100%", wall_us=at_us - 40_000_000),
+        pci=PciAddress(0, 0x3B, 0),
+        facts=(("regime", "spinning"),),
+    )
+    engine = Engine(rules)
+    kept: list[tuple[str, Event | Context]] = []
+    for seq, bus in enumerate(("3b", "5e")):
+        text = f"NVRM: Xid (PCI:0000:{bus}:00): 79, GPU has fallen off the bus."
+        record = Record(text=text, wall_us=at_us + seq * 60_000_000, seq=seq, trusted="kernel")
+        engine.feed("kmsg", record, at_us)
+        kept += [(one.identity, one.item) for one in engine.settle(at_us, everything=True)]
+    engine.note(context)
+    before = {one.incident.gpus: one.incident for one in engine.changes(at_us)}
+    again = Engine(rules)
+    for identity, item in [*kept, ("regime", decode(encode(context)))]:
+        again.replay(identity, item, at_us)
+    after = {one.incident.gpus: one.incident for one in again.changes(at_us)}
+    assert {("0000:3b:00.0",): ("spinning",), ("0000:5e:00.0",): ()} == {
+        gpus: tuple(dict(one.facts)["regime"] for one in incident.context) for gpus, incident in before.items()
+    }
+    assert {gpus: one.context for gpus, one in before.items()} == {gpus: one.context for gpus, one in after.items()}

@@ -38,6 +38,8 @@ TOGETHER_S = 5.0
 """Several GPUs hit within this time have one cause; a PCIe error this shortly before a lost GPU explains it."""
 FABRIC_S = 30.0
 """NVLink and NVSwitch errors of one host this close tell of one fabric fault."""
+REGIME_S = 300.0
+"""What a GPU did longer ago than this says nothing about its fault."""
 _MOST_MEMBERS_PER_RULE = 300
 _MOST_CONTEXT = 10_000
 _MOST_CASE_CONTEXT = 200
@@ -169,15 +171,15 @@ class Correlator:
             fold.last = run.last
         fold.order = self._order
 
-    def note(self, context: Context) -> None:
-        """Keep a context line; a boot or a driver load ends what it cures."""
+    def note(self, context: Context) -> list[Case]:
+        """Keep a context line; a boot or a driver load ends what it cures. Gives the cases whose picture it completes."""
         self._order += 1
         host = self.host_of(context.record)
         if len(self.context) < _MOST_CONTEXT:
             self.context.append(context)
         if context.record.glued:
             # Text that a user can write into a kernel line proves nothing and ends nothing.
-            return
+            return []
         if (changed := self.book.note(host, context)) is not None:
             self._end_slot(host, changed, context)
         if context.kind == "boot":
@@ -192,6 +194,18 @@ class Correlator:
                 gap = gap_s(case.last.record, context.record)
                 if gap is not None and 0 <= gap <= TOGETHER_S and len(case.context) < _MOST_CASE_CONTEXT:
                     case.context.append(context)
+        elif context.kind == "regime":
+            return list(self._note_regime(host, context))
+        return []
+
+    def _note_regime(self, host: str, context: Context) -> Iterator[Case]:
+        """What a GPU did before its fault stands in the picture of the case that began after it."""
+        for case in self._open_cases(host):
+            slots = {fold.finding.event.pci for fold in case.folds.values()}
+            gap = gap_s(context.record, case.first.record)
+            if context.pci in slots and gap is not None and 0 <= gap <= REGIME_S and context not in case.context:
+                case.context.insert(0, context)
+                yield case
 
     def _note_missed(self, host: str, context: Context) -> None:
         """Lines that are gone: what stands on either side of them happened at least as often as it was printed."""

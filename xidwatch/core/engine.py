@@ -175,6 +175,10 @@ class Engine:
             del self.incidents[one.id]
         return [Change(replace(one, state="resolved", end_reason="merged"), one) for one in swallowed]
 
+    def note(self, context: Context) -> None:
+        """Put something that was not read in a log, such as what a GPU did before its fault, beside what it belongs to."""
+        self._touched += self.correlator.note(context)
+
     def close(self, id_: str, reason: str) -> bool:
         """End an incident by the operator's word; False when there is none of that id."""
         for case in self.correlator.cases:
@@ -194,7 +198,7 @@ class Engine:
 
     def _place(self, item: Event | Context, now_us: int) -> Finding | None:
         if isinstance(item, Context):
-            self.correlator.note(item)
+            self._touched += self.correlator.note(item)
             return None
         finding = judge_event(item, self.correlator, self.rules)
         case = self.correlator.feed(finding, Run(item, item, 1, item.lines, item.count_is_minimum))

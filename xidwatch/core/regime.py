@@ -14,12 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from xidwatch.core.correlate import REGIME_S
 from xidwatch.core.gpu import Activity, GpuState, Mig, Utilization
 
 Regime = Literal["memory_bound", "compute_bound", "overhead_bound", "spinning", "idle", "unknown"]
 
-STALE_S = 300.0
-"""A sample older than this before a fault says nothing about it."""
 _IDLE, _ALWAYS = 0.05, 0.95
 """Shares of time in which a kernel ran."""
 _NEAR_ROOF = 0.4
@@ -64,7 +63,7 @@ def look(state: GpuState) -> Look:
 
 def latest_before(looks: Iterable[Look], fault_us: int) -> Look | None:
     """The last look before a fault, None when there is none that is fresh enough."""
-    before = [one for one in looks if 0 <= fault_us - one.at_us <= STALE_S * 1e6]
+    before = [one for one in looks if 0 <= fault_us - one.at_us <= REGIME_S * 1e6]
     return max(before, key=lambda one: one.at_us, default=None)
 
 
