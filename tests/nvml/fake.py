@@ -149,6 +149,10 @@ class Fake:
         self._environment.setenv("FAKE_NVML_SCENARIO", str(current))
         self._environment.setenv("LD_LIBRARY_PATH", str(library(old=name == "old_driver")))
 
+    def play(self, scenario: Path) -> None:
+        """From the next nvmlInit on this file holds; the library stays."""
+        self._environment.setenv("FAKE_NVML_SCENARIO", str(scenario))
+
     @contextmanager
     def client(self, timing: Timing = QUICK, clocks: Clocks | None = None, means: Means = ALONE) -> Iterator[NvmlClient]:
         """A client whose child runs on the fake; nothing of it is left afterwards."""
