@@ -1,4 +1,4 @@
-"""The text report of twenty cases, word for word, as a person sees it."""
+"""The text report of many cases, word for word, as a person sees it."""
 
 from __future__ import annotations
 
@@ -25,12 +25,19 @@ NAMES = (
     "mce_edac_ce_burst_uptime",
     "nccl_watchdog_pg_id_guid",
     "none_r8169_xid_641",
+    "oom_cut_off",
+    "oom_fragmented_2_6",
+    "oom_full_hip_wrapped",
+    "oom_held_by_other_pid",
+    "oom_limited_by_fraction",
     "oom_memcg_burst_efs_csi",
+    "oom_vllm_kv_cache",
     "rtxpro6000_no_host_120_154_62_45",
     "slurm_48_63_94_remap",
     "sxid_20009_24007_10001",
     "torch_oom_new_2_5",
     "ubuntu2020_62_31_45_hung_rcu_lockup",
+    "vllm_preempt_swap_three_lines",
     "xid119_a40_hostengine_rpc_history",
     "xid31_llama_between_app_lines_segfault",
 )

@@ -123,8 +123,8 @@ def explain_records(
             correlator.note(item)
         else:
             correlator.feed(judge_event(item.event, correlator, rules), item)
-    for record in reading.newest.values():
-        correlator.tick(record, correlator.host_of(record))
+    for (_, host), record in reading.ends():
+        correlator.tick(record, host)
     incidents = judge(correlator.cases, rules, zone)
     if options.floor is not None:
         from xidwatch.core.stall import with_floor
@@ -164,13 +164,21 @@ class _Reading:
     def __init__(self, options: ExplainOptions, outside: OutsideTime | None) -> None:
         self.records = 0
         self.undated = 0
-        self.newest: dict[str | None, Record] = {}
+        self._newest: dict[int, Record] = {}
+        self._hosts: dict[tuple[int, str], None] = {}
         self.malformed: list[Record] = []
         self._since = _microseconds(options.since)
         self._until = _microseconds(options.until)
         self._outside = outside
         self._parser = Parser()
         self._latest: tuple[Record, tuple[Event | Context, ...]] = (Record(text=""), ())
+
+    def ends(self) -> Iterator[tuple[tuple[int, str], Record]]:
+        """Where each stream ended, for every host that it tells of: until then nothing more was heard of it.
+
+        Not each host's own last line: in a big log only the lines worth reading are read.
+        """
+        return ((key, self._newest[key[0]]) for key in self._hosts)
 
     def further(self) -> Further:
         """Which lines behind the latest record may matter."""
@@ -199,8 +207,9 @@ class _Reading:
                 self.records += 1 + record.repeats
                 if (boot := boots.turn(record.host, record)) is not None:
                     waiting[object()] = boot
-                if record.timed or record.host not in self.newest:
-                    self.newest[record.host] = record
+                if record.timed or stream not in self._newest:
+                    self._newest[stream] = record
+                self._hosts[stream, record.host or ""] = None
                 self._latest = record, tuple(parser.feed(record))
                 for item in self._latest[1]:
                     waiting[item.uid if isinstance(item, Event) else object()] = item

@@ -61,7 +61,7 @@ def told(event: Event) -> UserspaceDetail:
             "capacity of 31.00 GiB of which 12.00 MiB is free. Including non-PyTorch memory, this process\n"
             "has 18.00 GiB memory in use. Of the allocated memory 9.00 GiB is allocated by PyTorch, and\n"
             "1.00 GiB is reserved by PyTorch but unallocated.",
-            (2.5 * GIB, None, 12 * MIB, 9 * GIB, GIB, None),
+            (2.5 * GIB, 31 * GIB, 12 * MIB, 9 * GIB, GIB, None),
         ),
         (
             "RuntimeError: CUDA out of memory.\nTried to allocate 2.50 GiB (GPU 0; 8.00 GiB total capacity)",
@@ -93,6 +93,87 @@ def test_whose_memory(holders: str, pid: int | None) -> None:
     )
     (event,) = read_events(text, PROGRAM)
     assert pid == event.pid
+
+
+@pytest.mark.parametrize(
+    ("holders", "pid", "others"),
+    [
+        ("Process 7 has 60.00 GiB memory in use. Process 8 has 17.80 GiB memory in use.", 8, ((7, 60 * GIB),)),
+        ("Process 7 has 60.00 GiB memory in use.", None, ((7, 60 * GIB),)),
+        ("Process 7 has 1.00 GiB memory in use. this process has 17.80 GiB memory in use.", None, ((7, GIB),)),
+    ],
+)
+def test_which_process_is_which(holders: str, pid: int | None, others: tuple[tuple[int, float], ...]) -> None:
+    """The process that holds what PyTorch has reserved is the one that failed; who holds much more or less is another."""
+    text = (
+        f"CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.00 GiB of which 1.20 GiB is free. "
+        f"{holders} Of the allocated memory 17.00 GiB is allocated by PyTorch, and 200.00 MiB is reserved by PyTorch but "
+        "unallocated."
+    )
+    (event,) = read_events(text, PROGRAM)
+    assert (pid, others) == (event.pid, told(event).others)
+
+
+@pytest.mark.parametrize(
+    ("text", "tried", "shortage"),
+    [
+        ("CUDA out of memory. Tried to allocate more than 1EB memory.", None, "unknown"),
+        (
+            "RuntimeError: cuda runtime error (2) : out of memory at /pytorch/aten/src/THC/generic/THCStorage.cu:58",
+            None,
+            "unknown",
+        ),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", 16 * GIB, "unknown"),
+        (
+            "ResourceExhaustedError: {{function_node __wrapped__Mul}} OOM when allocating tensor with shape[32768,131072] and "
+            "type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
+            None,
+            "unknown",
+        ),
+        ("ValueError: No available memory for the cache blocks.", None, "kv_cache"),
+        (
+            "ValueError: To serve one request (10.00 GiB KV cache is needed, which is larger than the available KV cache memory "
+            "(1.25 GiB).",
+            10 * GIB,
+            "kv_cache",
+        ),
+        (
+            "ValueError: Free memory on device cuda:0 (31.20/79.00 GiB) on startup is less than desired GPU memory utilization "
+            "(0.9, 71.10 GiB).",
+            71.1 * GIB,
+            "shared",
+        ),
+    ],
+)
+def test_memory_of_other_frameworks(text: str, tried: float | None, shortage: str) -> None:
+    """JAX, TensorFlow, vLLM and old PyTorch run out of memory in words of their own."""
+    (event,) = read_events(text, PROGRAM)
+    assert ("torch_oom", tried, shortage) == (event.kind, told(event).tried, told(event).shortage)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "RuntimeError: cuda runtime error (39) : uncorrectable ECC error at THCStream.cu:12",
+        "W bfc_allocator.cc:482] Allocator (GPU_0_bfc) ran out of memory trying to allocate 16.00GiB (rounded to 17179869184)",
+        "INFO loggers.py:118] Engine 000: Running: 8 reqs, Waiting: 0 reqs, GPU KV cache usage: 91.2%, Prefix cache hit rate: 0.0%",
+        "INFO loggers.py:127] Engine 000: Running: 8 reqs, Waiting: 0 reqs, Preemptions: 0, GPU KV cache usage: 91.2%",
+        "Available KV cache memory: 41.25 GiB",
+        "Search for `cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda for more information.",
+        "except pynvml.NVMLError_NotSupported: Not Supported",
+    ],
+)
+def test_no_shortage(line: str) -> None:
+    """Warnings, statistics and advice are no failures."""
+    assert [] == read_events(line, PROGRAM)
+
+
+def test_said_by_log_and_exception() -> None:
+    """JAX says it in its log and again in the exception that ends the program: one event of two lines."""
+    said = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4096 bytes."
+    between = "\n".join(f"  File {number}" for number in range(50))
+    (event,) = read_events(f"E Execution of replica 0 failed: {said}\n{between}\njaxlib.XlaRuntimeError: {said}", PROGRAM)
+    assert 2 == event.lines
 
 
 def test_two_failures() -> None:
@@ -200,6 +281,9 @@ ILLEGAL = "an illegal memory access was encountered"
         ("numba: Call to cuMemFree results in CUDA_ERROR_LAUNCH_FAILED", "CUDA_ERROR_LAUNCH_FAILED"),
         (f"n1:7:7 [0] transport.cc:154 NCCL WARN Cuda failure 700 '{ILLEGAL}'", ILLEGAL),
         ("CUDA error: out of memory", "out of memory"),
+        ("alloc_buffer: allocating 12345.00 MiB on device 0: cudaMalloc failed: out of memory", "out of memory"),
+        (f"what():  CUDA free failed: cudaErrorIllegalAddress: {ILLEGAL}", ILLEGAL),
+        ("pynvml.NVMLError_GpuIsLost: GPU is lost", "GPU is lost"),
         (
             "/pytorch/aten/Indexing.cu:1231: indexSelectSmallIndex: block: [31,0,0], thread: [29,0,0] Assertion `a < b` "
             "failed.",

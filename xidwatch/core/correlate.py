@@ -650,8 +650,12 @@ def _gpu_case(case: Case) -> bool | None:
 
 
 def _richer(kept: Finding, again: Finding) -> Finding:
-    """The folded finding after a repeat: it gathers the places of an Xid 13 and shows the latest value of an Xid 154."""
+    """The folded finding after a repeat: places of an Xid 13 gathered, the latest value of a 154 or a running total."""
     known, new = kept.event.detail, again.event.detail
+    if isinstance(known, UserspaceDetail) and isinstance(new, UserspaceDetail) and new.cumulative is not None:
+        return replace(
+            kept, event=replace(kept.event, detail=replace(known, cumulative=max(known.cumulative or 0, new.cumulative)))
+        )
     if not isinstance(known, XidDetail) or not isinstance(new, XidDetail):
         return kept
     if new.recovery_action is not None:

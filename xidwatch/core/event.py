@@ -225,9 +225,12 @@ class UserspaceDetail:
 
     Attributes:
         message: The error's own words.
-        tried, total, free, allocated, reserved_unallocated, in_use: Of a torch out-of-memory error.
+        tried, total, free, allocated, reserved_unallocated, in_use: Of an out-of-memory error; `in_use` is this process's.
         reserved: Of its older wordings, which count the allocated part in.
-        other_pid: `Process N has X memory in use`.
+        allowed: The program's own limit, where it has one.
+        others: (pid, bytes) of further processes on the card, as printed.
+        other_pid: The one of them that holds most.
+        shortage: Why memory ran out, as `shortage` works it out; None for other kinds.
         op, seq, rank, timeout_ms, ran_ms, group: Of an NCCL watchdog time-out.
         mode: vLLM's preemption mode, RECOMPUTE or SWAP.
         cumulative: vLLM's own running total of preemptions.
@@ -242,7 +245,10 @@ class UserspaceDetail:
     reserved_unallocated: float | None = None
     reserved: float | None = None
     in_use: float | None = None
+    allowed: float | None = None
+    others: tuple[tuple[int, float], ...] = ()
     other_pid: int | None = None
+    shortage: str | None = None
     device: int | None = None
     op: str | None = None
     seq: int | None = None

@@ -80,6 +80,7 @@ class Incident:
         context: Context lines that stood near it (link down before NCCL time-outs, AER before a lost GPU).
         excluded: Other explanations and what rules them out.
         unknowns: What is not known, and the one reading that would settle it.
+        figures: Clause that a program's own figures add to the sentence; "" without any.
         sentence: The verdict's one sentence about it.
     """
 
@@ -104,6 +105,7 @@ class Incident:
     context: tuple[Context, ...] = ()
     excluded: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
+    figures: str = ""
     sentence: str = ""
 
 

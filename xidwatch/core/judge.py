@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
 
+from xidwatch.core.account import NO_XID_SEEN, Names, clause, is_out_of_memory
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.event import Event, HungTaskDetail, XidDetail
@@ -55,7 +56,8 @@ def judge(
             item.patterns = [pattern for pattern in item.patterns if pattern.origin != "hardware"]
     wanted = None if only is None else {id(case) for case in only}
     neighbours = _by_gpu(judged)
-    incidents = [_incident(item, neighbours, rules) for item in judged if wanted is None or id(item.case) in wanted]
+    names = _process_names(judged)
+    incidents = [_incident(item, neighbours, names, rules) for item in judged if wanted is None or id(item.case) in wanted]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
     return tuple(
@@ -267,16 +269,29 @@ _Neighbours = dict[tuple[str, object], list[Finding]]
 
 
 def _by_gpu(judged: list[_Judged]) -> _Neighbours:
-    """Every finding by host and GPU."""
+    """Every finding by host and GPU, and every Xid by host."""
     found: _Neighbours = {}
     for item in judged:
         for fold in item.case.folds.values():
             if fold.finding.event.pci is not None:
                 found.setdefault((item.case.host, fold.finding.event.pci), []).append(fold.finding)
+            if fold.finding.event.kind == "xid":
+                found.setdefault((item.case.host, "xid"), []).append(fold.finding)
     return found
 
 
-def _incident(item: _Judged, neighbours: _Neighbours, rules: RuleTable) -> Incident:
+def _process_names(judged: list[_Judged]) -> dict[tuple[str, int], str]:
+    """What other lines call a pid."""
+    names: dict[tuple[str, int], str] = {}
+    for item in judged:
+        for fold in item.case.folds.values():
+            event = fold.finding.event
+            if event.pid is not None and event.process is not None:
+                names.setdefault((item.case.host, event.pid), event.process)
+    return names
+
+
+def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleTable) -> Incident:
     case, root = item.case, item.root
     asked = _asked(case, rules)
     open_demands = [one for one in asked if not one.cleared and not one.rule.context]
@@ -312,6 +327,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, rules: RuleTable) -> Incid
         context=tuple(case.context[:20]),
         excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
+        figures=clause(root.finding.event, root.last, case.host, names),
     )
 
 
@@ -422,6 +438,8 @@ def _excluded(item: _Judged, neighbours: _Neighbours) -> Iterator[str]:
     case, root = item.case, item.root
     event, rule = root.finding.event, root.finding.rule
     on_gpu = neighbours.get((case.host, event.pci), [])
+    if is_out_of_memory(event, rule.id) and not neighbours.get((case.host, "xid")):
+        yield NO_XID_SEEN
     if event.kind == "xid" and rule.origin == "application":
         if not any(f.rule.fault_class == "memory" and f.rule.origin == "hardware" for f in on_gpu):
             yield "faulty GPU memory: no ECC, row-remap or containment event of this GPU in this log"

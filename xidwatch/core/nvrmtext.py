@@ -18,7 +18,7 @@ from xidwatch.core.pci import PciAddress, parse_pci
 LINE_LITERALS: tuple[str, ...] = (
     "NVRM", "nvidia-uvm:", "nvidia-modeset:", "nvidia-peermem", "nvidia_peermem", "nvidia-nvlink:", "[nvidia-drm]",
     "firmware load for nvidia/", "nvidia: probe of", "probe with driver nvidia failed",
-    "Unable to determine the device handle for GPU", "Failed to initialize NVML: Driver/library version mismatch",
+    "Unable to determine the device handle for", "Failed to initialize NVML: Driver/library version mismatch",
 )  # fmt: skip
 
 INIT_STEPS = {
@@ -148,7 +148,7 @@ def read_driver_line(text: str) -> DriverLine | None:
         return _line(what, NvrmDetail(message=text.strip(), function=uvm[1] if uvm else None))
     if "Failed to initialize NVML: Driver/library version mismatch" in text:
         return _line("api_mismatch", NvrmDetail(message=text.strip()))
-    if "Unable to determine the device handle for GPU" in text:
+    if "Unable to determine the device handle for" in text:
         return _line("gpu_lost" if "is lost" in text else "other", NvrmDetail(message=text.strip()))
     return None
 

@@ -1,7 +1,9 @@
-"""What programs say of themselves: PyTorch, NCCL, vLLM and CUDA error texts.
+"""What programs say of themselves: out-of-memory errors, vLLM's preemptions, NCCL's watchdog and CUDA error texts.
 
-Sources: PyTorch c10/cuda/CUDACachingAllocator.cpp, c10/cuda/CUDAException.cpp, aten device assertions and
-torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; vLLM vllm/core/scheduler.py; NCCL src/include/checks.h.
+Sources: PyTorch 0.4 to 2.9: c10/cuda/CUDACachingAllocator.cpp, CUDAMallocAsyncAllocator.cpp and CUDAException.cpp, aten device
+assertions, torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp; vLLM 0.4 to 0.11: core/scheduler.py, v1/metrics/loggers.py,
+v1/core/kv_cache_utils.py, worker/worker.py; NCCL src/include/checks.h; XLA and TensorFlow, xla/tsl/framework/bfc_allocator.cc;
+llama.cpp ggml/src/ggml-cuda; NVML's error texts as nvidia-ml-py raises them.
 """
 
 from __future__ import annotations
@@ -13,46 +15,81 @@ from dataclasses import replace
 from xidwatch.core.event import Event, Kind, UserspaceDetail
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
+from xidwatch.core.shortage import shortage_of
 
 LITERALS: tuple[str, ...] = (
     "out of memory. Tried to allocate",
     "CUDA out of memory",
     "Tried to allocate",
+    "would exceed allowed memory",
+    "RESOURCE_EXHAUSTED: Out of memory",
+    "OOM when allocating tensor",
+    "runtime error (2) : out of memory",
+    "available KV cache memory",
+    "memory for the cache blocks",
+    "Free memory on device",
     "Watchdog caught collective operation timeout",
     "is preempted by",
     "Preempted request",
+    "Preemptions: ",
     "CUDA error",
     "CUDA Error",
     "CUDA failure",
     "Cuda failure",
     "CUDA_ERROR_",
+    "cudaError",
+    "alloc failed: ",
+    "NVMLError_",
     "], thread: [",
     "ProcessGroupNCCL.cpp",
 )
 FURTHER: tuple[str, ...] = ()
 _WRAPPED_MEMORY = 6
+_LONGEST_MESSAGE = 2000
+_LARGEST_CONTEXT = 2.0 * 2**30
+"""Bytes that a process holds beside what PyTorch's allocator has: CUDA's context, NCCL's and cuBLAS' buffers."""
 _WRAPPED_CALL = 400
 """Records between a watchdog line and the exception that repeats it: other ranks and their stacks come between."""
 
-_SIZE = r"(\d{1,15}(?:\.\d{1,6})?) (bytes|[KMGT]iB)"
-_UNIT = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE = r"(\d{1,15}(?:\.\d{1,6})?) ?(bytes|B|[KMGT]iB)\b"
+_UNIT = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _MEMORY = lazy(
     rf"(?:CUDA|HIP) out of memory\. Tried to allocate|Tried to allocate {_SIZE}\s*(?:\(GPU|\. GPU)"
-    r"|(?:Error|Exception): ?(?:CUDA|HIP) out of memory\.?\s*$|^\s*CUDA out of memory\.\s*$",
+    r"|(?:Error|Exception): ?(?:CUDA|HIP) out of memory\.?\s*$|^\s*CUDA out of memory\.\s*$"
+    r"|\bAllocation on device \d+ would exceed allowed memory\. \(out of memory\)"
+    r"|\bcuda runtime error \(2\) : out of memory at "
+    r"|\bRESOURCE_EXHAUSTED: Out of memory (?:while trying to allocate|allocating) \d+ bytes"
+    r"|\bOOM when allocating tensor with shape\b[^\n]*\bGPU:\d+",
     re.MULTILINE,
 )
+_XLA_AGAIN = lazy(
+    r"(?:XlaRuntimeError|JaxRuntimeError|ResourceExhaustedError|InternalError): ?(?:Graph execution error|RESOURCE_|OOM)"
+)
+"""The exception that ends the program says again what its log said."""
+_KV_CACHE = lazy(
+    rf"\(?(?:{_SIZE} )KV cache is needed, which is larger than the available KV cache memory \({_SIZE}\)"
+    r"|\bNo available memory for the cache blocks"
+    r"|\bFree memory on device(?: \S+)? \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than desired GPU memory"
+    r" utilization \([\d.]+, (?P<wanted>[\d.]+) GiB\)"
+)
 _SIZES = {
-    "tried": lazy(rf"Tried to allocate\s+{_SIZE}"),
-    "total": lazy(rf"total\s+capac(?:i)?ty\s+of\s+{_SIZE}|{_SIZE}\s+total\s+capacity"),
-    "free": lazy(rf"of\s+which\s+{_SIZE}\s+is\s+free|{_SIZE}\s+free\b"),
-    "allocated": lazy(rf"{_SIZE}\s+already\s+allocated|allocated\s+memory\s+{_SIZE}\s+is\s+allocated\s+by\s+PyTorch"),
+    "tried": lazy(
+        rf"Tried to allocate\s+{_SIZE}|^Requested\s*: {_SIZE}|Out of memory (?:while trying to allocate|allocating) {_SIZE}"
+    ),
+    "total": lazy(rf"total\s+capac(?:i)?ty\s+of\s+{_SIZE}|{_SIZE}\s+total\s+capacity|^Device limit\s*: {_SIZE}"),
+    "free": lazy(rf"of\s+which\s+{_SIZE}\s+is\s+free|{_SIZE}\s+free\b|^Free \(according to CUDA\)\s*: {_SIZE}"),
+    "allocated": lazy(
+        rf"{_SIZE}\s+already\s+allocated|allocated\s+memory\s+{_SIZE}\s+is\s+allocated\s+by\s+PyTorch"
+        rf"|^Currently allocated\s*: {_SIZE}"
+    ),
     "reserved_unallocated": lazy(rf"{_SIZE}\s+is\s+reserved\s+by\s+PyTorch\s+but\s+unallocated"),
     "reserved": lazy(rf"{_SIZE}\s+(?:reserved\s+in\s+(?:total|cache)|cached)"),
-    "in_use": lazy(rf"(?:this\s+process|Process\s+\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use"),
+    "in_use": lazy(rf"this\s+process\s+has\s+{_SIZE}\s+memory\s+in\s+use"),
+    "allowed": lazy(rf"{_SIZE}\s+allowed;|^\s+: {_SIZE}"),
 }
 _THIS_PROCESS = lazy(r"this\s+process\s+has")
-_OTHER_PROCESS = lazy(r"\bProcess\s+(\d+)\s+has\s")
-_DEVICE = lazy(r"\bGPU (\d+)[; ]")
+_PROCESS = lazy(rf"\bProcess\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use")
+_DEVICE = lazy(r"\bGPU[ :](\d+)\b|\bon device (\d+)\b")
 
 _TIMEOUT = lazy(r"(?:\bRank (?P<rank>\d+)\] ?)?Watchdog caught collective operation timeout")
 _SAID_ON_TIMEOUT = "Watchdog caught collective operation timeout"
@@ -70,6 +107,7 @@ _PREEMPTED = lazy(
     r"[Ss]equence group (?P<group>\S+) is preempted by PreemptionMode\.(?P<mode>\w+)"
     r"|Preempted request (?P<request>\S+) has been resumed"
     r"|[Rr]equest (?P<v1>[\w.-]+) is preempted by"
+    r"|\bRunning: \d+ reqs, Waiting: \d+ reqs, Preemptions: (?P<times>[1-9]\d*),"
 )
 _CUMULATIVE = lazy(r"total_(?:num_)?cumulative_preemption(?:_cnt)?=(\d+)")
 
@@ -78,7 +116,13 @@ _CUDA = lazy(
     r"|\b(?:Cuda|CUDA) failure(?: \d+)?:? '(?P<quoted>[^'\n]+)'"
     r"|\bCUDA error at \S+ code=\d+\((?P<sample>\w+)\)"
     r"|\bCUDA_ERROR_(?P<name>[A-Z0-9_]+)(?:: (?P<named>[^\n\"']+))?"
+    r"|\bcudaError[A-Z]\w+: (?P<runtime>[a-z][^\n\"']+)"
+    r"|\b(?:cudaMalloc\w*|cuMemAlloc\w*|hipMalloc\w*) failed: (?P<malloc>[^\n]+)"
+    r"|\bNVMLError_(?P<nvml>GpuIsLost|ResetRequired|Unknown|LibRmVersionMismatch|InsufficientPower|IrqIssue)\b"
+    r"(?:: (?P<nvml_said>[^\n\"']+))?"
 )
+_BUFFER = lazy(rf"\ballocating {_SIZE} on device (\d+)")
+_SAID = ("text", "quoted", "sample", "named", "runtime", "malloc", "nvml_said")
 _AFTERWORD = lazy(
     r"\.?\s*(?:\\n|[|│]\s*$|Search for `|CUDA kernel errors might|Compile with `|For debugging consider|Exception raised from"
     r"|: No error|\(function |, please check|\((?:triggered|Triggered) internally)"
@@ -111,19 +155,44 @@ def extend(event: Event, record: Record) -> Event | None:
         return _proven(event, detail, record)
     if event.kind == "nccl_timeout" and (again := _TIMEOUT.search(text)):
         return _repeated(event, detail, text, again)
+    if event.kind == "torch_oom" and _says_again(event, detail, text):
+        return replace(event, lines=event.lines + 1, last_record=record)
     richer = _unwrapped(event, detail, record)
-    return replace(_named(event, richer, text), last_record=record) if richer is not None and richer != detail else None
+    return replace(_named(event, richer), last_record=record) if richer is not None and richer != detail else None
+
+
+def _says_again(event: Event, detail: UserspaceDetail, text: str) -> bool:
+    """Whether it is the exception that ends a program whose log has said the same."""
+    first = detail.tried is not None and not _XLA_AGAIN.search(event.record.text)
+    return first and _XLA_AGAIN.search(text) is not None and _memory(UserspaceDetail(), text).tried == detail.tried
 
 
 def open_for(event: Event) -> int:
     """How many further records may belong to it."""
     if event.provisional:
         return _WRAPPED_MEMORY
+    if event.kind == "torch_oom" and "RESOURCE_EXHAUSTED" in event.record.text:
+        return _WRAPPED_CALL
     return {"torch_oom": _WRAPPED_MEMORY, "nccl_timeout": _WRAPPED_CALL}.get(event.kind, 0)
 
 
 def _read_memory(record: Record, text: str) -> Event | None:
-    return _event(record, "torch_oom", _memory(UserspaceDetail(rank=_rank(text)), text)) if _MEMORY.search(text) else None
+    if _MEMORY.search(text):
+        return _event(record, "torch_oom", _memory(UserspaceDetail(rank=_rank(text)), text))
+    if cache := _KV_CACHE.search(text):
+        return _event(record, "torch_oom", _kv_cache(UserspaceDetail(message=cache[0], rank=_rank(text)), cache))
+    return None
+
+
+def _kv_cache(detail: UserspaceDetail, found: re.Match[str]) -> UserspaceDetail:
+    """The refusals of vLLM at its start: figures in GiB of the card, or of the room that is left for the cache."""
+    if found["wanted"]:
+        tried, free, total = (float(found[name]) * 2**30 for name in ("wanted", "free", "total"))
+        detail = replace(detail, tried=tried, free=free, total=total, in_use=0.0)
+        return replace(detail, shortage=shortage_of(detail))
+    if found[1]:
+        detail = replace(detail, tried=float(found[1]) * _UNIT[found[2]], free=float(found[3]) * _UNIT[found[4]])
+    return replace(detail, shortage="kv_cache")
 
 
 def _read_timeout(record: Record, text: str) -> Event | None:
@@ -144,10 +213,12 @@ def _read_preemption(record: Record, text: str) -> Event | None:
     detail = UserspaceDetail(
         message=preempted[0],
         group=preempted["group"] or preempted["request"] or preempted["v1"],
-        mode=preempted["mode"],
+        mode=preempted["mode"] or ("RECOMPUTE" if preempted["times"] else None),
         cumulative=int(total[1]) if total else None,
     )
-    return _event(record, "vllm_preemption", detail)
+    # V0 prints one preemption of fifty and the running total with it.
+    event = _event(record, "vllm_preemption", detail)
+    return replace(event, count_is_minimum=preempted["times"] is not None or total is not None)
 
 
 def _read_cuda(record: Record, text: str) -> Event | None:
@@ -156,6 +227,8 @@ def _read_cuda(record: Record, text: str) -> Event | None:
         return replace(_event(record, "cuda_error", detail), what=_DEVICE_ASSERT)
     detail = UserspaceDetail(rank=_rank(text))
     if message := _cuda_message(text):
+        if buffer := _BUFFER.search(text):
+            detail = replace(detail, tried=float(buffer[1]) * _UNIT[buffer[2]], device=int(buffer[3]))
         return replace(_event(record, "cuda_error", replace(detail, message=message)), what=_what(message))
     if _HEADER.search(text):
         # Terminals and mail programs break PyTorch's line behind the rank; the message is on the next one.
@@ -194,15 +267,29 @@ def _event(record: Record, kind: Kind, detail: UserspaceDetail) -> Event:
         process=speaker["name"] if speaker else record.program,
         detail=detail,
     )
-    return _named(event, detail, record.text)
+    return _named(event, detail)
 
 
-def _named(event: Event, detail: UserspaceDetail, text: str) -> Event:
-    """PyTorch in a container does not recognise itself: the only `Process N` is then the one that ran out of memory."""
-    others = set(_OTHER_PROCESS.findall(text))
-    if event.kind == "torch_oom" and len(others) == 1 and not _THIS_PROCESS.search(text):
-        event = replace(event, pid=int(others.pop()))
+def _named(event: Event, detail: UserspaceDetail) -> Event:
+    """The event with its detail; a process that PyTorch could not recognise as itself is known by what it holds."""
+    if event.kind == "torch_oom" and detail.others and detail.in_use is None and (own := _itself(detail)) is not None:
+        others = tuple(other for other in detail.others if other[0] != own[0])
+        detail = replace(detail, others=others, in_use=own[1])
+        event = replace(event, pid=own[0])
+    if detail.others:
+        detail = replace(detail, other_pid=max(detail.others, key=lambda other: other[1])[0])
+    if event.kind == "torch_oom" and detail.shortage != "kv_cache":
+        detail = replace(detail, shortage=shortage_of(detail))
     return replace(event, detail=detail)
+
+
+def _itself(detail: UserspaceDetail) -> tuple[int, float] | None:
+    """PyTorch in a container sees pids of another namespace: it is the only process that can hold what it has reserved."""
+    if detail.allocated is None:
+        return detail.others[0] if len(detail.others) == 1 else None
+    reserved = detail.allocated + (detail.reserved_unallocated or 0.0)
+    able = [other for other in detail.others if 0.99 * reserved <= other[1] <= reserved + _LARGEST_CONTEXT]
+    return able[0] if len(able) == 1 else None
 
 
 def _rank(text: str) -> int | None:
@@ -216,7 +303,8 @@ def _memory(detail: UserspaceDetail, text: str) -> UserspaceDetail:
         if getattr(detail, field) is None and (size := pattern.search(text)):
             number, unit = (group for group in size.groups() if group is not None)
             found[field] = float(number) * _UNIT[unit]
-    device, other = _DEVICE.search(text), _OTHER_PROCESS.search(text)
+    device = _DEVICE.search(text)
+    others = {int(pid): float(number) * _UNIT[unit] for pid, number, unit in _PROCESS.findall(text)}
     return replace(
         detail,
         message=detail.message or text.strip(),
@@ -227,8 +315,9 @@ def _memory(detail: UserspaceDetail, text: str) -> UserspaceDetail:
         reserved_unallocated=found.get("reserved_unallocated", detail.reserved_unallocated),
         reserved=found.get("reserved", detail.reserved),
         in_use=found.get("in_use", detail.in_use),
-        device=_number(detail.device, device[1] if device else None),
-        other_pid=_number(detail.other_pid, other[1] if other else None),
+        allowed=found.get("allowed", detail.allowed),
+        device=_number(detail.device, (device[1] or device[2]) if device else None),
+        others=tuple((dict(detail.others) | others).items()) if others else detail.others,
     )
 
 
@@ -250,8 +339,17 @@ def _number(known: int | None, found: str | None) -> int | None:
 def _unwrapped(event: Event, detail: UserspaceDetail, record: Record) -> UserspaceDetail | None:
     """What the next lines of a wrapped message add."""
     if event.kind == "torch_oom":
-        begins = _MEMORY.search(record.text) and not record.text.lstrip().startswith("Tried to allocate")
-        return None if begins else _memory(detail, record.text)
+        text = record.text
+        if record.seq > event.last_record.seq + _WRAPPED_MEMORY:
+            return None
+        if _MEMORY.search(text) and not text.lstrip().startswith("Tried to allocate"):
+            return None
+        richer = _memory(detail, text)
+        if record.timed or len(detail.message) > _LONGEST_MESSAGE:
+            return richer
+        joined = f"{detail.message}\n{text.strip()}"
+        whole = _memory(richer, joined)
+        return replace(whole, message=joined) if whole != detail else None
     soon = record.seq <= event.last_record.seq + 3
     if event.kind == "nccl_timeout" and detail.ran_ms is None and soon and _WRAPPED.search(record.text):
         return _call(detail, record.text)
@@ -272,7 +370,9 @@ def _cuda_message(text: str) -> str | None:
     found = _CUDA.search(text)
     if found is None:
         return None
-    said = found["text"] or found["quoted"] or found["sample"] or found["named"] or f"CUDA_ERROR_{found['name']}"
+    said = next((found[name] for name in _SAID if found[name]), None)
+    if said is None:
+        said = f"CUDA_ERROR_{found['name']}" if found["name"] else f"NVMLError_{found['nvml']}"
     if _CODE.match(said):
         return None
     return _AFTERWORD.split(said, maxsplit=1)[0].strip(" .'\"`:;,") or None

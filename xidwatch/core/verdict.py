@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone, tzinfo
 
+from xidwatch.core.account import NO_XID, NO_XID_SEEN
 from xidwatch.core.event import Event, HungTaskDetail, UserspaceDetail
 from xidwatch.core.incident import Incident, Member
 from xidwatch.core.record import Record
@@ -66,7 +67,10 @@ def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
     """Subject, what it did, when, and what came of it; no advice."""
     root = incident.members[incident.root]
     when = _when(root.finding.event.record, zone)
-    parts = [f"{_subject(incident, root)} {root.finding.rule.phrase}{_place(incident, root)}{when}{_toll(incident)}."]
+    parts = [f"{_subject(incident, root)} {root.finding.rule.phrase}{_place(incident, root)}{when}{_toll(incident)}"]
+    parts[0] += f": {incident.figures}." if incident.figures else "."
+    if incident.excluded[:1] == (NO_XID_SEEN,):
+        parts.append(NO_XID)
     if incident.patterns:
         parts.append(f"{'It' if incident.gpus else 'This'} {incident.patterns[0]}.")
     if incident.confidence == "unconfirmed":

@@ -113,7 +113,8 @@ def _often(group: list[Member]) -> str:
         return ""
     span = _span(group)
     within = f" in {seconds(span)}" if span is not None else ""
-    return f"{'at least ' if least else ''}{number(count)} times{within}"
+    often = "once" if count == 1 else f"{number(count)} times"
+    return f"{'at least ' if least else ''}{often}{within}"
 
 
 def _span(group: list[Member]) -> float | None:

@@ -17,6 +17,7 @@ from xidwatch.core.event import (
     XidDetail,
 )
 from xidwatch.core.incident import Filtered, Finding, Incident, Postmortem
+from xidwatch.core.shortage import size
 from xidwatch.render.layout import visible
 
 KIND_NAMES = {
@@ -99,14 +100,6 @@ def seconds(value: float) -> str:
     if value < 7200:
         return f"{value / 60:.0f} min"
     return f"{value / 3600:.0f} h" if value < 172_800 else f"{value / 86_400:.0f} days"
-
-
-def size(value: float) -> str:
-    """Bytes as a person says them: `79.1 GiB`."""
-    for unit, scale in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
-        if value >= scale:
-            return f"{value / scale:.1f} {unit}"
-    return f"{value:.0f} B"
 
 
 def label(event: Event) -> str:
