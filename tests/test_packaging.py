@@ -48,7 +48,7 @@ def test_wheel_contains_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> 
 def test_wheel_installs_the_command(wheel: zipfile.ZipFile) -> None:
     """Installing gives a command named xidwatch."""
     entry_points = wheel.read(f"xidwatch-{xidwatch.__version__}.dist-info/entry_points.txt").decode()
-    assert "xidwatch = xidwatch.cli:main" in entry_points
+    assert "xidwatch = xidwatch.cli:run" in entry_points
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["explain", "--help"]])

@@ -1,8 +1,6 @@
 """`python -m xidwatch`."""
 
-import sys
-
-from xidwatch.cli import main
+from xidwatch.cli import run
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run()
