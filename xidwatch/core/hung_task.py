@@ -137,7 +137,7 @@ def start(record: Record) -> tuple[Event, ...]:
         return _begin(record, head, detail)
     if (half := _HALF_HEAD.search(text)) and (record.wall_us or record.since_boot_us) and record.program is None:
         detail = HungTaskDetail(blocked_s=int(half["s"]), io_wait=half["io"] is not None)
-        return (_judged(_event(record, None, int(half["pid"]), detail)),)
+        return (judged(_event(record, None, int(half["pid"]), detail)),)
     if blocker := _BLOCKER.search(text):
         detail = HungTaskDetail(lock=blocker["lock"], blocked_by=_owner(text))
         return _begin(record, blocker, detail)
@@ -158,7 +158,7 @@ def extend(event: Event, record: Record) -> Event | None:
         return replace(event, count_is_minimum=True, last_record=record)
     for read in _READERS:
         if (richer := read(event, detail, record.text)) is not None:
-            return _judged(replace(event, detail=richer, last_record=record))
+            return judged(replace(event, detail=richer, last_record=record))
     return None
 
 
@@ -170,7 +170,7 @@ def open_for(event: Event) -> int:
 def _begin(record: Record, match: re.Match[str], detail: HungTaskDetail) -> tuple[Event, ...]:
     if not may_be_kernel(record, match):
         return ()
-    return (_judged(_event(record, match["name"], int(match["pid"]), detail)),)
+    return (judged(_event(record, match["name"], int(match["pid"]), detail)),)
 
 
 def _event(record: Record, process: str | None, pid: int, detail: HungTaskDetail) -> Event:
@@ -257,7 +257,8 @@ _READERS: tuple[Callable[[Event, HungTaskDetail, str], HungTaskDetail | None], .
 )  # fmt: skip
 
 
-def _judged(event: Event) -> Event:
+def judged(event: Event) -> Event:
+    """The event with what its stack, its name and the lock's owner tell: attribution, evidence, whether SIGKILL ends it."""
     detail = event.detail
     if not isinstance(detail, HungTaskDetail):
         return event

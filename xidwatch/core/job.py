@@ -75,8 +75,8 @@ def parse_cgroup(text: str) -> Job:
     Version 1 has a line for each hierarchy (`4:memory:/slurm/uid_1000/job_7`), version 2 one (`0::/system.slice/…`), a hybrid
     both. What any of them tells is taken.
 
-    Sources: cgroups(7); Slurm, src/plugins/cgroup/v1 and v2 (xcgroup paths); Kubernetes, pkg/kubelet/cm (cgroup_manager_linux.go);
-    containerd, docs/cri/config.md (SystemdCgroup); Podman, libpod/container_internal_linux.go; systemd, docs/CGROUP_DELEGATION.md.
+    Sources: cgroups(7); Slurm, src/plugins/cgroup/v1 and v2; Kubernetes, pkg/kubelet/cm/cgroup_manager_linux.go; containerd,
+    docs/cri/config.md (SystemdCgroup); Podman, libpod/container_internal_linux.go; systemd, docs/CGROUP_DELEGATION.md.
     """
     found = Job()
     for path in dict.fromkeys(_paths(text)):
@@ -132,7 +132,8 @@ def _words(job: Job) -> Iterator[str]:
         yield f"pod {job.pod_name or job.pod}"
     if job.container is not None:
         named = job.runtime in ("lxc", "nspawn", "libvirt")
-        yield f"{'virtual machine' if job.runtime == 'libvirt' else 'container'} {job.container if named else job.container[:12]}"
+        noun = "virtual machine" if job.runtime == "libvirt" else "container"
+        yield f"{noun} {job.container if named else job.container[:12]}"
     if job.unit is not None:
         yield f"unit {job.unit}"
     if job.user is not None or job.uid is not None:

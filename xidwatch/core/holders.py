@@ -1,0 +1,105 @@
+"""Who holds the GPUs, now and a moment ago: the pid in an Xid line is dead within milliseconds of being printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from xidwatch.core.job import Job
+
+KEPT_S = 600.0
+"""How long a dead one is remembered: the kernel reports a hung task two minutes late, a person asks later still."""
+MOST = 4096
+_SLACK_US = 2_000_000
+"""How far the clocks of a log line and of a process's start may disagree."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A process that has, or had, a GPU open, or that a line of the log named.
+
+    Attributes:
+        start: When it started, in clock ticks after boot: tells a reused pid.
+        started_us: The same on the wall clock.
+        comm: Its name, which it chooses itself.
+        gpus: PCI addresses; empty when only the device files, or only a log line, told of it.
+        devices: Device files that it holds open; None when they could not be read.
+        seen_s: When it was last seen alive (steady).
+        dead_s: When it was found gone; None while it lives.
+    """
+
+    pid: int
+    start: int
+    started_us: int
+    comm: str
+    job: Job | None = None
+    gpus: tuple[str, ...] = ()
+    devices: tuple[str, ...] | None = None
+    seen_s: float = 0.0
+    dead_s: float | None = None
+
+
+class Holders:
+    """A rolling table; bounded in time and number."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Holder] = {}
+        self._latest: dict[int, list[tuple[int, int]]] = {}
+
+    def living(self) -> list[Holder]:
+        """Those not known to be dead, by pid."""
+        return sorted((one for one in self._known.values() if one.dead_s is None), key=lambda one: one.pid)
+
+    def keep(self, holder: Holder) -> None:
+        """Enter one, or what is new of it; what an earlier entry knew and this one does not stays."""
+        key = holder.pid, holder.start
+        if (before := self._known.pop(key, None)) is not None:
+            holder = replace(
+                holder,
+                job=holder.job or before.job,
+                gpus=holder.gpus or before.gpus,
+                devices=before.devices if holder.devices is None else holder.devices,
+            )
+        else:
+            self._latest.setdefault(holder.pid, []).append(key)
+        self._known[key] = holder
+        if len(self._known) > MOST:
+            self._drop(next(iter(self._known)))
+
+    def died(self, pid: int, start: int, now_s: float) -> None:
+        """It is gone."""
+        if (holder := self._known.get((pid, start))) is not None and holder.dead_s is None:
+            self._known[pid, start] = replace(holder, dead_s=now_s)
+
+    def forget(self, now_s: float) -> None:
+        """Drop those that died long ago."""
+        for key in [key for key, one in self._known.items() if one.dead_s is not None and now_s - one.dead_s > KEPT_S]:
+            self._drop(key)
+
+    def who(self, pid: int, wall_us: int | None) -> Holder | None:
+        """Who had this pid at that time; None when nobody known had. Without a time: who has it, or had it last."""
+        keys = self._latest.get(pid, [])
+        fitting = [self._known[key] for key in keys if wall_us is None or self._known[key].started_us - _SLACK_US <= wall_us]
+        return max(fitting, key=lambda one: one.start, default=None)
+
+    def table(self) -> tuple[Holder, ...]:
+        """All that are remembered, the living first."""
+        return tuple(sorted(self._known.values(), key=lambda one: (one.dead_s is not None, one.pid, one.start)))
+
+    def _drop(self, key: tuple[int, int]) -> None:
+        del self._known[key]
+        others = [one for one in self._latest[key[0]] if one != key]
+        if others:
+            self._latest[key[0]] = others
+        else:
+            del self._latest[key[0]]
+
+
+def with_gpus(holders: Iterable[Holder], by_minor: dict[int, str]) -> list[Holder]:
+    """The same with the slots that their device files (`/dev/nvidia3`) stand for, where NVML has not told."""
+    return [replace(one, gpus=one.gpus or _slots(one.devices or (), by_minor)) for one in holders]
+
+
+def _slots(devices: tuple[str, ...], by_minor: dict[int, str]) -> tuple[str, ...]:
+    numbers = [name.removeprefix("/dev/nvidia") for name in devices]
+    return tuple(by_minor[int(text)] for text in numbers if text.isdecimal() and int(text) in by_minor)
