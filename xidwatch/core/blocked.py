@@ -227,8 +227,3 @@ def unseen(evidence: Evidence) -> Iterator[tuple[str, str]]:
     for name in ("stack", "wchan", "syscall", "devices", "job"):
         if (why := getattr(getattr(evidence, name), "why", None)) is not None:
             yield name, why
-
-
-NOTHING = Hidden(why="not read yet")
-UNREAD = Evidence(stack=NOTHING, wchan=NOTHING, syscall=NOTHING, file=NOTHING, devices=NOTHING, job=NOTHING)
-"""Of a task whose evidence has not arrived."""

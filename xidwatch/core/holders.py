@@ -44,7 +44,6 @@ class Holders:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], Holder] = {}
-        self._latest: dict[int, list[tuple[int, int]]] = {}
 
     def living(self) -> list[Holder]:
         """Those not known to be dead, by pid."""
@@ -60,11 +59,14 @@ class Holders:
                 gpus=holder.gpus or before.gpus,
                 devices=before.devices if holder.devices is None else holder.devices,
             )
-        else:
-            self._latest.setdefault(holder.pid, []).append(key)
         self._known[key] = holder
         if len(self._known) > MOST:
-            self._drop(next(iter(self._known)))
+            del self._known[next(iter(self._known))]
+
+    def knows_job(self, pid: int, start: int) -> bool:
+        """Whether it is known whose work this process is."""
+        holder = self._known.get((pid, start))
+        return holder is not None and holder.job is not None
 
     def died(self, pid: int, start: int, now_s: float) -> None:
         """It is gone."""
@@ -74,25 +76,17 @@ class Holders:
     def forget(self, now_s: float) -> None:
         """Drop those that died long ago."""
         for key in [key for key, one in self._known.items() if one.dead_s is not None and now_s - one.dead_s > KEPT_S]:
-            self._drop(key)
-
-    def who(self, pid: int, wall_us: int | None) -> Holder | None:
-        """Who had this pid at that time; None when nobody known had. Without a time: who has it, or had it last."""
-        keys = self._latest.get(pid, [])
-        fitting = [self._known[key] for key in keys if wall_us is None or self._known[key].started_us - _SLACK_US <= wall_us]
-        return max(fitting, key=lambda one: one.start, default=None)
+            del self._known[key]
 
     def table(self) -> tuple[Holder, ...]:
         """All that are remembered, the living first."""
         return tuple(sorted(self._known.values(), key=lambda one: (one.dead_s is not None, one.pid, one.start)))
 
-    def _drop(self, key: tuple[int, int]) -> None:
-        del self._known[key]
-        others = [one for one in self._latest[key[0]] if one != key]
-        if others:
-            self._latest[key[0]] = others
-        else:
-            del self._latest[key[0]]
+
+def who(holders: Iterable[Holder], pid: int, wall_us: int | None) -> Holder | None:
+    """Who had this pid at that time; None when nobody known had. Without a time: who has it, or had it last."""
+    fitting = [one for one in holders if one.pid == pid and (wall_us is None or one.started_us - _SLACK_US <= wall_us)]
+    return max(fitting, key=lambda one: one.start, default=None)
 
 
 def with_gpus(holders: Iterable[Holder], by_minor: dict[int, str]) -> list[Holder]:

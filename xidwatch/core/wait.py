@@ -48,7 +48,7 @@ def blocked_tasks(spells: Iterable[tuple[Spell, Evidence]], now: Moment, boot_id
 def judge(spell: Spell, evidence: Evidence, now: Moment) -> Wait | None:
     """What a wait is; None for a task that is frozen on purpose."""
     frames = _frames(evidence)
-    if evidence.frozen or any(_FROZEN.match(frame) for frame in frames[:3]):
+    if is_frozen(evidence):
         return None
     attribution, why = _attributed(spell.task, evidence)
     killable, killable_why = _killable(spell, frames, now)
@@ -61,6 +61,11 @@ def judge(spell: Spell, evidence: Evidence, now: Moment) -> Wait | None:
     return Wait(
         attribution=attribution, why=why, killable=killable, killable_why=killable_why, waits_for=waits_for, place=place
     )
+
+
+def is_frozen(evidence: Evidence) -> bool:
+    """Whether it is in D because somebody wants it so: the freezer of cgroup version 1 (`docker pause`), or a suspend."""
+    return evidence.frozen is True or any(_FROZEN.match(frame) for frame in _frames(evidence)[:3])
 
 
 def observation(blocked: Blocked, record: Record) -> Event:

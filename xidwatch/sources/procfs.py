@@ -317,7 +317,7 @@ class ProcReader:
     def _frozen(self, cgroup: str) -> bool | None:
         """Whether the freezer of cgroup version 1 holds it; version 2 stops tasks in another way, which is no D state."""
         for line in cgroup.splitlines():
-            _, hierarchies, path = (line.split(":", 2) + ["", ""])[:3]
+            hierarchies, _, path = line.partition(":")[2].partition(":")
             if "freezer" in hierarchies.split(",") and path not in ("", "/"):
                 try:
                     state = Path(f"{self._sysfs}/fs/cgroup/freezer{path}/freezer.state").read_text(encoding="ascii")
