@@ -128,6 +128,8 @@ def _readings() -> Iterable[TotalKey]:
     for attribution in ("gpu", "storage", "network", "other", "unknown"):
         yield "xidwatch_tasks_blocked", (("attribution", attribution),)
         yield "xidwatch_task_blocked_seconds_max", (("attribution", attribution),)
+    for what in ("scan_up", "scans_total", "scan_cpu_seconds_total", "scan_interval_seconds", "scan_tasks", "reads_stuck"):
+        yield f"xidwatch_task_{what}", ()
     for what in ("up", "stuck_seconds", "sample_age_seconds"):
         yield f"xidwatch_nvml_{what}", ()
     for result in ("ok", "failed", "timeout"):

@@ -78,6 +78,24 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DState:
+    """How tasks in D state are looked for in /proc.
+
+    Attributes:
+        scan: Whether they are; "off" leaves what the kernel itself reports.
+        gpu_after_s: Seconds without a break after which a task that holds a GPU is told.
+        others_after_s: The same for any other.
+        incident_after_s: Seconds after which it is an incident.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+    scan: Literal["auto", "off"] = "auto"
+    gpu_after_s: float = 30.0
+    others_after_s: float = 60.0
+    incident_after_s: float = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What an operator can set. Every path is absolute.
 
@@ -108,6 +126,7 @@ class Config:
     nvml: Literal["auto", "off"] = "auto"
     expected_gpus: int | None = None
     workload: Workload | None = None
+    d_state: DState = field(default_factory=DState)
 
 
 class ConfigError(XidwatchError):

@@ -62,6 +62,15 @@ class Gpus:
         if self._nvml is not None and kind in _ASKED_AFTER and not any(gpu.asleep for gpu in self._found):
             self._nvml.ask()
 
+    def processes(self) -> Mapping[int, tuple[str, ...]]:
+        """Which processes use which GPUs, as NVML told last: pid -> PCI addresses."""
+        found: dict[int, tuple[str, ...]] = {}
+        for pci, answer in self._nvml.answers().gpus.items() if self._nvml is not None else ():
+            if isinstance(answer, GpuState) and isinstance(answer.processes, tuple):
+                for pid in sorted({process.pid for process in answer.processes}):
+                    found[pid] = (*found.get(pid, ()), str(pci))
+        return found
+
     def release(self) -> None:
         """Leave NVML alone until `resume`."""
         if self._nvml is not None:

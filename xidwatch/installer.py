@@ -51,6 +51,13 @@ FIRST_CONFIG = """\
 #max_age_days = 90.0
 #max_mb = 200
 
+# Tasks in D state, looked for in /proc: after how many seconds without a break one is told, and is an incident.
+#[d_state]
+#scan = "auto"
+#gpu_after_s = 30.0
+#others_after_s = 60.0
+#incident_after_s = 120.0
+
 # A program that is run for every incident that opens, changes or ends: systemctl enable --now xidwatch-hook
 #[hook]
 #command = ["/usr/local/sbin/on-gpu-incident"]

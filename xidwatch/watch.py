@@ -39,6 +39,10 @@ from xidwatch.sinks.service import Service
 from xidwatch.sinks.statefile import StateFile
 from xidwatch.sinks.web import WebServer
 from xidwatch.sources.live import LiveSource
+from xidwatch.sources.ringbuffer import running_boot_id
+from xidwatch.sources.taskscan import Earlier
+from xidwatch.tasks import SOURCE as TASKS
+from xidwatch.tasks import Tasks
 from xidwatch.workload import Served, read_workload
 
 _HOUSEKEEPING_S = 5.0
@@ -110,6 +114,7 @@ class Watch:
         self._stopping = False
         self._gpus: Gpus | None = None
         self._nvml_released = False
+        self._tasks: Tasks | None = None
         self._due: dict[str, float] = {}
         self._times: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._latencies: dict[str, Latencies] = {}
@@ -142,6 +147,9 @@ class Watch:
             Path(config.state_dir) / "history.db",
             Limits(age_s=config.history.max_age_days * 86400.0, size_bytes=config.history.max_mb * 1_000_000),
         )
+        earlier = Earlier(boot_id=running_boot_id(), position=self._history.positions().get(TASKS))
+        self._tasks = Tasks(config.d_state, earlier, self._wake, self._clocks)
+        self.engine.whose = self._tasks.whose
         self._remember()
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
@@ -165,6 +173,7 @@ class Watch:
         self._step()
         self._web = WebServer(config.listen, lambda: self.snapshot, config.web_config_file)
         self._web.start()
+        self._tasks.start()
 
     def _remember(self) -> None:
         """Live through the stored past again, the operator's acts in their places."""
@@ -174,6 +183,8 @@ class Watch:
                 self._obey(notes.pop(0))
             if entry.item is not None:
                 self.engine.replay(entry.identity, entry.item, entry.stored_us)
+                if self._tasks is not None:
+                    self._tasks.replayed(entry.identity, entry.item)
         for note in notes:
             self._obey(note)
         self.engine.changes(self._clocks.wall_us())
@@ -187,6 +198,8 @@ class Watch:
         self._put_state()
         self._web.close()
         self._followers.close()
+        if self._tasks is not None:
+            self._tasks.close()
         if self._gpus is not None:
             self._gpus.close()
         for source in self._sources:
@@ -222,6 +235,7 @@ class Watch:
             self._rest(source)
         if self._gpus is not None:
             self._gpus.tick()
+        self._heed_tasks(now_us)
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
             self._take_notes()
@@ -237,6 +251,19 @@ class Watch:
             self._put_state()
         self._refresh()
 
+    def _heed_tasks(self, now_us: int) -> None:
+        """Waits of tasks that have become events, or are over."""
+        if self._tasks is None:
+            return
+        if self._gpus is not None:
+            self._tasks.gpu_processes(self._gpus.processes())
+        self._safe[TASKS] = self._tasks.position()
+        for identity, item in self._tasks.news():
+            if (settled := self.engine.observe(identity, TASKS, item, now_us)) is not None:
+                self._keep(settled)
+        if self._tasks.changed():
+            self._put_state()
+
     def _is_due(self, what: str, every_s: float) -> bool:
         now = self._clocks.steady_s()
         if now < self._due.get(what, 0.0):
@@ -248,7 +275,10 @@ class Watch:
         now_us = self._clocks.wall_us()
         for record in source.read():
             injected = record.trusted == "no" and self.config.accept_injected
-            self.engine.feed(source.name, replace(record, trusted="injected") if injected else record, now_us)
+            born = self.engine.feed(source.name, replace(record, trusted="injected") if injected else record, now_us)
+            for finding in born:
+                if self._tasks is not None:
+                    self._tasks.heard(finding.event)
 
     def _rest(self, source: LiveSource) -> None:
         """A source whose events are all complete may be resumed behind what it has delivered."""
@@ -275,6 +305,8 @@ class Watch:
                 totals=counts,
             )
         )
+        if new and self._tasks is not None:
+            self._tasks.replayed(settled.identity, item)
         if not new or not counts or record.wall_us is None:
             return
         for key in counts:
@@ -370,6 +402,7 @@ class Watch:
                 "last_error": health.last_error,
             },
             "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
+            **(self._tasks.state() if self._tasks is not None else {}),
         }
 
     def _say_status(self) -> None:
@@ -427,8 +460,7 @@ class Watch:
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a file, the old table stays in force
             self._loaded.append(f"the rules could not be read: {error}")
         self._due["housekeeping"] = 0.0
-        with contextlib.suppress(OSError):
-            self._wake_write.send(b"\0")
+        self._wake()
 
     def _take_rules(self) -> None:
         while self._loaded:
@@ -462,6 +494,11 @@ class Watch:
             self._served.clear()
             self.engine.rejudge(self.engine.rules)
 
+    def _wake(self) -> None:
+        """From another thread: there is something to do."""
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"\0")
+
     def _woken(self, _mask: int) -> None:
         with contextlib.suppress(BlockingIOError):
             while self._wake_read.recv(4096):
@@ -485,7 +522,10 @@ class Watch:
             rules_version=self._rules_version,
             zeros=self._zeros,
             history=health,
-            readings=self._gpus.readings() if self._gpus is not None else {},
+            readings={
+                **(self._gpus.readings() if self._gpus is not None else {}),
+                **(self._tasks.readings() if self._tasks is not None else {}),
+            },
             latencies={name: latency.counts() for name, latency in self._latencies.items()},
         )
 

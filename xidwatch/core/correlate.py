@@ -83,6 +83,7 @@ class Case:
         widened: "node" or "fabric" once several GPUs were hit together.
         order, latest: Positions of its first and latest event among all that was fed.
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
+        released: Pids of its hung tasks that have gone on or ended.
     """
 
     host: str
@@ -101,6 +102,7 @@ class Case:
     merged_into: Case | None = None
     per_rule: dict[str, int] = field(default_factory=dict)
     link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
+    released: set[int] = field(default_factory=set)
 
     def needs(self) -> int:
         """Index in RUNGS of the strongest demand that nothing has cleared."""
@@ -194,6 +196,8 @@ class Correlator:
                 gap = gap_s(case.last.record, context.record)
                 if gap is not None and 0 <= gap <= TOGETHER_S and len(case.context) < _MOST_CASE_CONTEXT:
                     case.context.append(context)
+        elif context.kind == "task_released":
+            return list(self._release(host, context))
         elif context.kind == "regime":
             return list(self._note_regime(host, context))
         return []
@@ -206,6 +210,22 @@ class Correlator:
             if context.pci in slots and gap is not None and 0 <= gap <= REGIME_S and context not in case.context:
                 case.context.insert(0, context)
                 yield case
+
+    def _release(self, host: str, context: Context) -> Iterator[Case]:
+        """A task that was stuck is not any more: what was asked for its sake alone is not asked any longer."""
+        pid = int(dict(context.facts)["pid"])
+        for case in list(self._open_at.get(host, {}).values()):
+            stuck = [fold.finding for fold in case.folds.values() if isinstance(fold.finding.event.detail, HungTaskDetail)]
+            if pid not in {finding.event.pid for finding in stuck}:
+                continue
+            case.released.add(pid)
+            left = {finding.rule.id for finding in stuck if finding.event.pid not in case.released}
+            for wish in case.wishes.values():
+                if isinstance(wish.finding.event.detail, HungTaskDetail) and wish.finding.rule.id not in left:
+                    wish.cleared = True
+            if not left and len(stuck) == len(case.folds):
+                self.end(case, "released", context)
+            yield case
 
     def _note_missed(self, host: str, context: Context) -> None:
         """Lines that are gone: what stands on either side of them happened at least as often as it was printed."""
@@ -438,8 +458,10 @@ class Correlator:
             # Too many to be told apart: what they differ in is dropped, the count goes on.
             key = ("many", rule.id)
             finding = replace(finding, event=replace(event, pid=None, process=None, pid_role=None))
+        if event.pid is not None and isinstance(event.detail, HungTaskDetail):
+            case.released.discard(event.pid)
         if (fold := case.folds.get(key)) is not None:
-            self._bump(fold, run)
+            self._bump(fold, replace(run, count=0) if _same_wait(fold.finding.event, event) else run)
             fold.finding = _richer(fold.finding, finding)
         else:
             if event.gpu_uuid is None and (uuid := self.book.uuid(case.host, event.pci)) is not None:
@@ -534,6 +556,7 @@ class Correlator:
         into.context.extend(context for context in other.context if context not in into.context)
         into.widened = into.widened or other.widened
         into.link_bits.update(other.link_bits)
+        into.released |= other.released
         if other.order < into.order:
             into.order, into.first = other.order, other.first
         other.merged_into = into
@@ -649,12 +672,25 @@ def _gpu_case(case: Case) -> bool | None:
     return True if True in answers else (False if answers == {False} else None)
 
 
+def _same_wait(one: Event, other: Event) -> bool:
+    """Whether two reports of a hung task are the kernel's and what /proc showed of the same wait."""
+    seen = {detail.seen_by for detail in (one.detail, other.detail) if isinstance(detail, HungTaskDetail)}
+    return seen == {None, "scan"}
+
+
 def _richer(kept: Finding, again: Finding) -> Finding:
-    """The folded finding after a repeat: places of an Xid 13 gathered, the latest value of a 154 or a running total."""
+    """The folded finding after a repeat: places of an Xid 13 gathered, the latest value of a 154 or a running total.
+
+    The kernel's report of a hung task takes the place of what /proc showed, at the time of the latter.
+    """
     known, new = kept.event.detail, again.event.detail
     if isinstance(known, UserspaceDetail) and isinstance(new, UserspaceDetail) and new.cumulative is not None:
         return replace(
             kept, event=replace(kept.event, detail=replace(known, cumulative=max(known.cumulative or 0, new.cumulative)))
+        )
+    if isinstance(known, HungTaskDetail) and isinstance(new, HungTaskDetail) and (known.seen_by, new.seen_by) == ("scan", None):
+        return replace(
+            again, event=replace(kept.event, detail=new, lines=again.event.lines, job=again.event.job or kept.event.job)
         )
     if not isinstance(known, XidDetail) or not isinstance(new, XidDetail):
         return kept

@@ -7,7 +7,7 @@ two sources may bring the same line.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xidwatch.core.boots import BootTurns
@@ -19,6 +19,7 @@ from xidwatch.core.floor import Floor
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.identity import Identities
 from xidwatch.core.incident import Finding, Incident
+from xidwatch.core.job import Job
 from xidwatch.core.judge import incident_id, judge
 from xidwatch.core.parse import Parser
 from xidwatch.core.record import Record
@@ -75,6 +76,7 @@ class Engine:
     Attributes:
         rules: The table in force; replaced as a whole on reload.
         floor: What the node serves, to tell slow from hung; None while that is not known.
+        whose: Tells whose job an event's pid is, as far as that is known when the event is complete.
         incidents: By id, as last judged; ended ones are forgotten in time (history keeps them).
     """
 
@@ -83,6 +85,7 @@ class Engine:
         self.floor: Floor | None = None
         self.correlator = Correlator(HostBook())
         self.incidents: dict[str, Incident] = {}
+        self.whose: Callable[[Event], Job | None] = lambda _event: None
         self._sources: dict[str, _Source] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._boots = BootTurns()
@@ -135,8 +138,21 @@ class Engine:
                 if key in still_open and not quiet and not everything:
                     break
                 del source.waiting[key]
-                done.append(Settled(waiting.identity, name, waiting.item, self._place(waiting.item, waiting.since_us)))
+                item = self._owned(waiting.item)
+                done.append(Settled(waiting.identity, name, item, self._place(item, waiting.since_us)))
         return done
+
+    def observe(self, identity: str, source: str, item: Event | Context, now_us: int) -> Settled | None:
+        """Take something complete that no log told; None when it is known already."""
+        if identity in self._seen:
+            return None
+        self._remember(identity)
+        return Settled(identity, source, item, self._place(item, now_us))
+
+    def _owned(self, item: Event | Context) -> Event | Context:
+        if not isinstance(item, Event) or item.pid is None or item.job is not None:
+            return item
+        return replace(item, job=job) if (job := self.whose(item)) is not None else item
 
     def deadline_us(self) -> int | None:
         """When `settle` has something to do next; None while nothing waits."""

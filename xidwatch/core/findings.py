@@ -18,4 +18,8 @@ def judge_event(event: Event, correlator: Correlator, rules: RuleTable) -> Findi
     detail = event.detail
     if isinstance(detail, HungTaskDetail) and (tie := correlator.gpu_tie(host, event)) is not None:
         event = replace(event, detail=replace(detail, attribution="gpu", why=tie))
-    return rules.classify(event, driver_version=correlator.book.driver_version(host))
+    finding = rules.classify(event, driver_version=correlator.book.driver_version(host))
+    if isinstance(detail, HungTaskDetail) and detail.seen_by is not None and finding.rule.severity == "critical":
+        # What one look at /proc shows wakes nobody by itself: the kernel's report does, or the alert on waits that go on.
+        finding = replace(finding, rule=replace(finding.rule, severity="warning"))
+    return finding

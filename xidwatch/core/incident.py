@@ -12,7 +12,16 @@ from xidwatch.core.rule import FaultClass, Origin, Rule, Scope, Severity, When
 Role = Literal["root", "consequence", "context"]
 State = Literal["active", "awaiting_verification", "resolved"]
 EndReason = Literal[
-    "quiet", "reset_seen", "driver_reload", "boot", "gpu_replaced", "recovered_154", "operator", "unconfirmed_old", "merged"
+    "quiet",
+    "reset_seen",
+    "driver_reload",
+    "boot",
+    "gpu_replaced",
+    "recovered_154",
+    "operator",
+    "unconfirmed_old",
+    "merged",
+    "released",
 ]
 Confidence = Literal["sure", "likely", "unconfirmed"]
 

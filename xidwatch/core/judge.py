@@ -427,6 +427,7 @@ def _nothing_to_do(case: Case, root: Rule) -> str:
         "driver_reload": "the driver was loaded anew since",
         "recovered_154": "the driver itself says that the GPU has recovered",
         "gpu_replaced": "another card sits in the slot now",
+        "released": "no task is stuck any more",
     }
     return reasons.get(case.end_reason or "", root.departs or root.title)
 

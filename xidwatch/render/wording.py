@@ -30,6 +30,7 @@ END_REASONS = {
     "quiet": "nothing more was heard", "reset_seen": "the GPU was reset", "driver_reload": "the driver was loaded again",
     "boot": "the host booted again", "gpu_replaced": "another GPU is in the slot",
     "recovered_154": "the driver withdrew its demand",
+    "released": "the stuck tasks went on or ended",
     "operator": "an operator closed it", "unconfirmed_old": "it is old and the present state does not confirm it",
 }  # fmt: skip
 
@@ -228,7 +229,7 @@ def _nvrm_said(detail: NvrmDetail) -> Iterator[str]:
 
 def _hung_said(detail: HungTaskDetail) -> Iterator[str]:
     if detail.blocked_s is not None:
-        yield f"blocked for more than {detail.blocked_s} s"
+        yield f"blocked for more than {detail.blocked_s} s" + (" (seen in /proc)" if detail.seen_by else "")
     if detail.why:
         yield visible(detail.why)
     elif detail.stack:

@@ -63,6 +63,12 @@ FAMILIES = (
     Family("xidwatch_nvml_stuck_seconds", "gauge", (), "How long a question to NVML has been waiting beyond its time."),
     Family("xidwatch_nvml_sample_age_seconds", "gauge", (), "Age of what NVML told last."),
     # how xidwatch itself is
+    Family("xidwatch_task_scans_total", "counter", (), "Looks at every task of the node."),
+    Family("xidwatch_task_scan_cpu_seconds_total", "counter", (), "Processor time that looking for blocked tasks has cost."),
+    Family("xidwatch_task_scan_interval_seconds", "gauge", (), "Time between two looks at every task; it follows their cost."),
+    Family("xidwatch_task_scan_tasks", "gauge", (), "Tasks of the node at the latest look."),
+    Family("xidwatch_task_scan_up", "gauge", (), "1 while the thread that looks for blocked tasks lives and can see them."),
+    Family("xidwatch_task_reads_stuck", "gauge", (), "Threads of xidwatch that wait for a file of a stuck task."),
     Family("xidwatch_source_up", "gauge", ("source",), "1 while the source can be read."),
     Family("xidwatch_source_records_total", "counter", ("source",), "Records read."),
     Family("xidwatch_source_lost_records_total", "counter", ("source",), "Records overwritten before they could be read."),

@@ -25,10 +25,11 @@ _FATAL_WORDS = {"fatal", "1"}
 def counters_for(finding: Finding) -> tuple[TotalKey, ...]:
     """The counters that one event raises by one, once it is complete: a stack or a severity word comes after the first line.
 
-    None for what user space wrote. A rumour inside another program's text is no critical fault until something agrees.
+    None for what user space wrote, nor for what /proc showed: the counters are the log's.
+    A rumour inside another program's text is no critical fault until something agrees.
     """
     event, rule = finding.event, finding.rule
-    if event.record.trusted == "no":
+    if event.record.trusted == "no" or getattr(event.detail, "seen_by", None) is not None:
         return ()
     severity = "warning" if event.record.glued and rule.severity == "critical" else rule.severity
     fault: TotalKey = ("xidwatch_faults_total", (("class", rule.fault_class), ("severity", severity)))

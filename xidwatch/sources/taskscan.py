@@ -31,6 +31,7 @@ _HOLDER_SHARE = 0.0004
 _HOLDER_MOST_S = 30.0
 _BLIND_TRUST_S = 300.0
 _STALLED = 0.2
+_SHORTEST_REST_S = 0.02
 _EVIDENCE_AFTER_S = 3.0
 _MOST_EVIDENCE = 300
 _LOOK_INTO_S = (0.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -167,8 +168,7 @@ class TaskScan:
         self._pass_due_s = self._look_due_s = self._holders_due_s = self._minors_due_s = -math.inf
         self._hung_detected: int | None = None
         self._passed_s = -math.inf
-        self._nudged = threading.Event()
-        self._ending = False
+        self._nudged, self._ended = threading.Event(), threading.Event()
         self._errands = Errands(self._nudged.set, self._clocks.steady_s)
         self._thread: threading.Thread | None = None
         self.position = self._spells.position(boot_id, self._now())
@@ -183,7 +183,7 @@ class TaskScan:
 
     def close(self) -> None:
         """End; a look that is going on is not waited for."""
-        self._ending = True
+        self._ended.set()
         self._nudged.set()
         self._errands.close()
 
@@ -207,13 +207,15 @@ class TaskScan:
     # the thread
 
     def _run(self) -> None:
-        while not self._ending:
+        while not self._ended.is_set():
             try:
                 rest_s = self.turn()
             except OSError as error:
                 self.view = replace(self.view, why=f"/proc cannot be read: {error}")
                 rest_s = _USUAL_MOST_S
             self._nudged.wait(rest_s)
+            # However often a storm of lines asks, so many turns a second are enough.
+            self._ended.wait(_SHORTEST_REST_S)
             self._nudged.clear()
 
     def turn(self) -> float:
