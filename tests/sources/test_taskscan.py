@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sources.proctree import STUCK_IN_DRIVER, STUCK_ON_DISK, STUCK_ON_NFS, FakeTask, ProcTree
-from xidwatch.core.blocked import Blocked
+from xidwatch.core.blocked import Blocked, Evidence, Sighting
 from xidwatch.core.holders import who
 from xidwatch.sources.procfs import Pressure, ProcReader
 from xidwatch.sources.taskscan import Earlier, Patience, TaskScan, nothing_waits, pass_interval_s
@@ -260,12 +260,13 @@ def test_an_errand_that_does_not_return_costs_the_evidence_only(tree: ProcTree) 
     """A stuck read is given up: the wait is told without it, and others are read by another thread."""
 
     class Stuck(ProcReader):
-        gate = threading.Event()
+        gate, begun = threading.Event(), threading.Event()
 
-        def evidence(self, task: object) -> object:  # type: ignore[override]
-            if task.key.tid == 4711:  # type: ignore[attr-defined]
+        def evidence(self, task: Sighting) -> Evidence:
+            if task.key.tid == 4711:
+                self.begun.set()
                 self.gate.wait(DEADLINE_S)
-            return super().evidence(task)  # type: ignore[arg-type]
+            return super().evidence(task)
 
     tree.put(writer())
     hands = Hands()
@@ -273,6 +274,7 @@ def test_an_errand_that_does_not_return_costs_the_evidence_only(tree: ProcTree) 
     scan._reader = Stuck(str(tree.root))
     scan.after(0)
     scan.after(5)
+    assert Stuck.begun.wait(DEADLINE_S)
     scan.after(11)
     tree.put(writer(tid=4712))
     scan.after(50)
