@@ -38,6 +38,13 @@ def test_wheel_contains_the_rules(wheel: zipfile.ZipFile) -> None:
     assert shipped
 
 
+def test_wheel_contains_the_scenarios(wheel: zipfile.ZipFile) -> None:
+    """Each scenario of the GPUs is in the wheel as it is in the tree: the demo needs them where there is no clone."""
+    shipped = {name: wheel.read(name) for name in wheel.namelist() if name.startswith("xidwatch/_scenarios/")}
+    assert {f"xidwatch/_scenarios/{path.name}": path.read_bytes() for path in (ROOT / "scenarios").iterdir()} == shipped
+    assert shipped
+
+
 def test_wheel_contains_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     """Every module is in the wheel; no test, fixture or benchmark is."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "xidwatch").rglob("*.py")}

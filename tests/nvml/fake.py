@@ -23,7 +23,7 @@ from xidwatch.core.pci import PciAddress
 from xidwatch.nvml.client import Clocks, Means, NvmlClient, Timing
 
 HERE = Path(__file__).parent
-SCENARIOS = HERE / "scenarios"
+SCENARIOS = HERE.parent.parent / "scenarios"
 SLOTS = tuple(PciAddress(0, bus, 0) for bus in (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF))
 QUICK = Timing(deadline_s=10.0, interval_s=3600.0, apart_s=0.0)
 SOON_S = 20.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import pytest
@@ -261,8 +262,7 @@ def test_slow_calls_are_waited_for(fake: Fake) -> None:
 
 def test_every_scenario_is_tested() -> None:
     """No scenario lies about without a test."""
-    here = (SCENARIOS.parent / "test_scenarios.py").read_text() + (SCENARIOS.parent / "test_client.py").read_text()
-    here += (SCENARIOS.parent / "test_d_state.py").read_text()
+    here = "".join((Path(__file__).parent / f"test_{name}.py").read_text() for name in ("scenarios", "client", "d_state"))
     assert [] == [file.stem for file in SCENARIOS.glob("*.txt") if f'"{file.stem}"' not in here and file.stem != "healthy"]
 
 
