@@ -455,6 +455,12 @@ def _floor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=run)
 
 
+def _check_arguments(parser: argparse.ArgumentParser) -> None:
+    from xidwatch.checkcli import add_arguments
+
+    add_arguments(parser)
+
+
 def _rules_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", metavar="DIR", action="append", default=[], help="folder of further rules; may be given again"
@@ -476,6 +482,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "watch": ("the daemon: tail the kernel, serve Prometheus, keep history", _daemon("add_watch")),
     "follow": ("one line for every incident that opens, changes or ends", _daemon("add_follow")),
     "status": ("what the daemon knows: incidents, the next step, sources", _daemon("add_status")),
+    "check": ("is this node fit, and set up to tell when it is not; for schedulers too", _check_arguments),
     "history": ("every event that the daemon kept", _daemon("add_history")),
     "incident": ("list, show or close incidents", _daemon("add_incident")),
     "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),

@@ -96,6 +96,20 @@ class DState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckPolicy:
+    """What `xidwatch check` makes of what it finds.
+
+    Attributes:
+        not_fit_from: From which severity on an incident, or a warning, takes the node out of service.
+        ignore: Remarks on the set-up, by id, that the site lives with.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+    not_fit_from: Literal["warning", "critical"] = "critical"
+    ignore: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """What an operator can set. Every path is absolute.
 
@@ -110,6 +124,8 @@ class Config:
         accept_injected: Believe lines that user space wrote into the kernel's log. For tests only.
         nvml: Whether the GPUs are asked through NVML; "auto" does so where there are any and nvidia-ml-py is installed.
         expected_gpus: How many GPUs the node should have; None takes what was seen before.
+        workload: What the node serves.
+        check: What takes the node out of service.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -127,6 +143,7 @@ class Config:
     expected_gpus: int | None = None
     workload: Workload | None = None
     d_state: DState = field(default_factory=DState)
+    check: CheckPolicy = field(default_factory=CheckPolicy)
 
 
 class ConfigError(XidwatchError):

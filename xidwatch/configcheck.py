@@ -112,6 +112,14 @@ def _command(value: Any) -> str | None:
     return "has a zero byte in it" if any("\0" in word for word in value) else None
 
 
+def _remarks(value: Any) -> str | None:
+    from xidwatch.core.remarks import CHECKS
+
+    known = [check.id for check in CHECKS]
+    wrong = [name for name in value if name not in known]
+    return f"{wrong[0]!r} is no remark; there are {', '.join(known)}" if wrong else None
+
+
 def _filled(value: Any) -> str | None:
     return None if value else "is empty"
 
@@ -127,6 +135,7 @@ _MUST: dict[str, Callable[[Any], str | None]] = {
     "d_state.gpu_after_s": _between(1, 86_400),
     "d_state.others_after_s": _between(1, 86_400),
     "d_state.incident_after_s": _between(1, 86_400),
+    "check.ignore": _remarks,
     "workload.params": _read_by(read_count),
     "workload.active_params": _read_by(read_count),
     "workload.weights_bytes": _read_by(read_bytes),

@@ -46,6 +46,11 @@ FIRST_CONFIG = """\
 # GPUs that this node should have. Without it: as many as were seen before.
 #expected_gpus = 8
 
+# What takes this node out of service, and remarks of `xidwatch check` that this site lives with.
+#[check]
+#not_fit_from = "critical"
+#ignore = ["sysrq"]
+
 # How much history is kept; the totals of the metrics never fall.
 #[history]
 #max_age_days = 90.0

@@ -8,6 +8,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -117,16 +118,34 @@ def left_overs() -> tuple[int, ...]:
 
     Reads names only: arguments and environment of a task in D state may themselves not be readable without waiting.
     """
-    found = []
-    for pid in _group_members():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            # proc(5): pid (comm) state ppid ...; the name may hold spaces and brackets.
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-            name, rest = stat.split("(", 1)[1].rsplit(")", 1)
-            state, parent = rest.split()[:2]
-            if name.startswith(NAME) and int(name.removeprefix(NAME)) != int(parent) and state not in "ZX":
-                found.append(pid)
-    return tuple(sorted(found))
+    return tuple(pid for pid in sorted(_group_members()) if _orphan_state(pid) not in (None, "Z", "X"))
+
+
+def blocked_anywhere() -> tuple[int, ...]:
+    """Children that anybody on this machine left behind, and that are in D state: another would join them there."""
+    return tuple(pid for pid in sorted(_all_processes()) if _orphan_state(pid) == "D")
+
+
+def started_us(pid: int) -> int | None:
+    """Wall clock of a process's start; None when it has ended (proc(5), the 22nd field of stat, in ticks since boot)."""
+    try:
+        ticks = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rsplit(")", 1)[1].split()[19])
+    except (OSError, ValueError, IndexError):
+        return None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    return time.time_ns() // 1000 - round(age_s * 1e6)
+
+
+def _orphan_state(pid: int) -> str | None:
+    """The state of a child whose parent is gone; None for any other process."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        # proc(5): pid (comm) state ppid ...; the name may hold spaces and brackets.
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        name, rest = stat.split("(", 1)[1].rsplit(")", 1)
+        state, parent = rest.split()[:2]
+        if name.startswith(NAME) and int(name.removeprefix(NAME)) != int(parent):
+            return state
+    return None
 
 
 def _group_members() -> list[int]:
@@ -140,5 +159,9 @@ def _group_members() -> list[int]:
                 members = Path(f"{root}{path}", "cgroup.procs")
                 if members.exists():
                     return [int(pid) for pid in members.read_text(encoding="ascii").split()]
-    # Without control groups: every process that we may see.
+    return _all_processes()
+
+
+def _all_processes() -> list[int]:
+    """Pids of all that we may see."""
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
