@@ -302,8 +302,11 @@ def test_hostile_text_stays_one_line(root: Root, capsys: pytest.CaptureFixture[s
     assert "\x1b" not in check(root, capsys).out
 
 
-def test_text_tells_reason_and_command_first(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_tells_reason_and_command_first(
+    root: Root, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The verdict on the first line, the reason and its command right under it."""
+    monkeypatch.setenv("COLUMNS", "120")
     root.daemon(incidents=[incident()])
     first, reason, command = check(root, capsys).out.splitlines()[:3]
     assert f"{os.uname().nodename}: not fit" == first
