@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from xidwatch.core.parse import NOTHING, Further
 from xidwatch.sources import scan
-from xidwatch.sources.scan import LINE_BYTES, SMALL_BYTES, find_hits, find_hits_slowly, scan_lines
+from xidwatch.sources.literals import find_hits
+from xidwatch.sources.scan import LINE_BYTES, SMALL_BYTES, scan_lines
 
 WORDS = ("NVRM:", "blocked for more than", "soft lockup")
 
@@ -116,7 +117,7 @@ def test_a_fault_while_searching_is_raised() -> None:
 
     blocks = [scan._Block(FILLER, 0, len(FILLER))]
     with pytest.raises(MemoryError):
-        list(scan._Searchers([find_hits(WORDS), broken]).blocks(blocks))
+        list(scan._Crew(iter(blocks), [find_hits(WORDS), broken]).blocks())
 
     def chunks() -> Iterator[bytes]:
         yield FILLER
@@ -137,23 +138,3 @@ def test_dates_are_sampled() -> None:
 def test_small_inputs_come_whole(text: bytes, sizes: list[int]) -> None:
     """An input below the limit is yielded line by line, whatever is in it."""
     assert plain(text, 3) == list(scan_lines(cut(text, sizes), WORDS, 3))
-
-
-@given(st.lists(st.sampled_from([b"NVRM: ", b"x", b"soft lockup", b"blocked for more than", b"NV", b"\n"]), max_size=40))
-def test_both_searches_agree(parts: list[bytes]) -> None:
-    """The standard library finds what the fast library finds."""
-    text = b"".join(parts)
-    assert find_hits_slowly(WORDS)(text) == find_hits(WORDS)(text)
-
-
-def test_many_literals_are_found_in_groups() -> None:
-    """Beyond one group's size every literal still is found, in order."""
-    words = [f"word{number:03d}" for number in range(200)]
-    text = " ".join(reversed(words)).encode()
-    assert [8 * at for at in range(200)] == find_hits(words)(text)
-
-
-@pytest.mark.parametrize("literals", [(), ("NVRM:", "NVRM: Xid")])
-def test_literal_inside_another_is_enough(literals: tuple[str, ...]) -> None:
-    """A longer literal adds no second hit to the one inside it; no literal finds nothing."""
-    assert [0][: len(literals)] == find_hits(literals)(b"NVRM: Xid")

@@ -33,7 +33,7 @@ LITERALS: tuple[str, ...] = (
 FURTHER: tuple[str, ...] = (
     "likely ", "state:", "Tainted:", "Not tainted", "Workqueue: ", "</TASK>", "RIP: 00", "NMI backtrace for cpu", "CPU: ",
     "Showing all locks held", "INFO: lockdep is", "Call Trace:", "Call trace:", *FRAME_WORDS,
-    *(f"{gap}{state}{behind}" for gap in " \t" for state in "DRS" for behind in " \t0123456789abcdef"),
+    *(f"{gap}{state}{behind}" for gap in " \t" for state in "DRS" for behind in " \t0123456789"),
 )  # fmt: skip
 _LONGEST_BLOCK = 250
 _BLOCK_GAP_S = 20.0
@@ -53,7 +53,7 @@ _STATE = lazy(
 )
 _HALF_STATE = lazy(r"\sstate:\w\s+stack:\s*\d+\s+pid:\s*(\d+)")
 _PARENT = lazy(r"\bppid:\s*(\d+)")
-_OLD_STATE = lazy(r"\s[DRS]\s*(?:[0-9a-f]{8,16}\s+)?\d+\s+(?P<pid>\d+)\s+(?P<ppid>\d+)(?:\s|$)")
+_OLD_STATE = lazy(r"\s[DRS](?![a-f])\s*(?:[0-9a-f]{8,16}\s+)?\d+\s+(?P<pid>\d+)\s+(?P<ppid>\d+)(?:\s|$)")
 _KERNEL = lazy(r"^\s*(?:Not tainted|Tainted:.*?)\s+(\d+\.\d+\S*)")
 _WORKQUEUE = lazy(r"^\s*Workqueue: (.+)")
 _END = lazy(

@@ -220,7 +220,8 @@ def _open(path: str) -> BinaryIO:
         # With `<&-` Python has no standard input at all.
         if (stdin := sys.stdin) is None:
             raise XidwatchError("-: standard input is closed; pipe a log into it, or give a file")
-        return stdin.buffer
+        # Unbuffered: who is interrupted while another thread reads would find the buffer's lock taken.
+        return getattr(stdin.buffer, "raw", stdin.buffer)
     try:
         if stat.S_ISFIFO(os.stat(path).st_mode):
             return _open_fifo(path)

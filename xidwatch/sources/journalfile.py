@@ -8,7 +8,8 @@ from typing import Any
 
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.journalread import Entry, open_reader
-from xidwatch.sources.scan import FIRST_LINES, Hits
+from xidwatch.sources.literals import Hits
+from xidwatch.sources.scan import FIRST_LINES
 
 SUFFIXES = (".journal", ".journal~")
 _MOST_BROKEN = 100

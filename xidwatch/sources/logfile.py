@@ -23,10 +23,11 @@ from xidwatch.errors import XidwatchError
 from xidwatch.sources.archive import Archive, Waiting
 from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
 from xidwatch.sources.folder import Family, find_logs, is_journal_file, reading_order
+from xidwatch.sources.literals import find_hits
 from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
 from xidwatch.sources.repeats import Repeats
 from xidwatch.sources.ringbuffer import RingBuffer
-from xidwatch.sources.scan import CHUNK_BYTES, FIRST_LINES, NumberedLine, every_line, find_hits, scan_lines
+from xidwatch.sources.scan import CHUNK_BYTES, FIRST_LINES, NumberedLine, every_line, scan_lines
 
 AFTER_LINES = 200
 _BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import re
+import os
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from xidwatch.core.parse import NOTHING, Further
+from xidwatch.sources.literals import Hits, count_lines, find_hits, line_searches, together
 
 if TYPE_CHECKING:
-    from ahocorasick_rs import BytesAhoCorasick
+    import queue
 
 CHUNK_BYTES = 1 << 20
 LINE_BYTES = 1 << 16
@@ -22,12 +24,15 @@ FIRST_LINES = 20
 LAST_LINES = 150
 BEFORE = 2
 _HALF_LINE = LINE_BYTES // 2
-_GROUP = 48
 _NEWLINE = ord(b"\n")
 _DATE_BYTES = len("Jan 31")
 _WORDS_BYTES = 1 << 16
+_MOST_WORKERS = 4
+_MOST_AHEAD = 8
+"""Blocks that were taken and wait to be dealt with, or are being searched."""
+_PATIENCE_S = 0.0005
+"""So long a thread that has found something waits for Python's lock: with the usual 5 ms it would idle most of the time."""
 
-Hits = Callable[[bytes], list[int]]
 NumberedLine = tuple[int, bytes]
 Ask = Callable[[], Further]
 """Asked when a line has been dealt with: which of the lines behind it are wanted."""
@@ -54,7 +59,7 @@ def scan_lines(
     else:
         yield from every_line(head)
         return
-    scanner = _Scanner(_searches(literals), after, sampled=sampled)
+    scanner = _Scanner(line_searches(tuple(literals)), after, sampled=sampled)
     yield from scanner.read(head, feed)
 
 
@@ -63,61 +68,6 @@ def every_line(chunks: Iterable[bytes]) -> Iterator[NumberedLine]:
     lines = _Lines()
     for block in _whole_lines(_blocks(chunks)):
         yield from lines.all(block.bytes, block.start, block.stop)
-
-
-# --- the search ---
-
-
-def find_hits(literals: Sequence[str]) -> Hits:
-    """A function that gives where in a block of bytes the literals stand, ascending, by the fastest library at hand.
-
-    A literal that contains another is left to that one.
-    """
-    return _together(_searches(literals))
-
-
-def _together(searches: Sequence[Hits]) -> Hits:
-    def hits(block: bytes) -> list[int]:
-        return sorted(start for search in searches for start in search(block))
-
-    return searches[0] if len(searches) == 1 else hits
-
-
-def _searches(literals: Sequence[str]) -> list[Hits]:
-    """Several searches that together find everything, and may run at the same time.
-
-    Beyond 64 patterns aho-corasick drops its vectorised search and becomes five times slower, so they are looked for in
-    groups, sorted since patterns that begin alike cost less together.
-    """
-    patterns = sorted(text.encode() for text in _needed(literals))
-    try:
-        from ahocorasick_rs import BytesAhoCorasick, MatchKind
-    except ImportError:
-        return [find_hits_slowly(literals)]
-    groups = [patterns[at : at + _GROUP] for at in range(0, len(patterns), _GROUP)]
-    return [_search(BytesAhoCorasick(group, matchkind=MatchKind.LeftmostFirst)) for group in groups]
-
-
-def _search(automaton: BytesAhoCorasick) -> Hits:
-    def hits(block: bytes) -> list[int]:
-        return [start for _, start, _ in automaton.find_matches_as_indexes(block)]
-
-    return hits
-
-
-def find_hits_slowly(literals: Sequence[str]) -> Hits:
-    """The same with the standard library alone."""
-    pattern = re.compile(b"|".join(re.escape(literal.encode()) for literal in _needed(literals)) or rb"(?!)")
-
-    def hits(block: bytes) -> list[int]:
-        return [match.start() for match in pattern.finditer(block)]
-
-    return hits
-
-
-def _needed(literals: Sequence[str]) -> list[str]:
-    distinct = list(dict.fromkeys(literals))
-    return [one for one in distinct if not any(other != one and other in one for other in distinct)]
 
 
 # --- lines ---
@@ -162,7 +112,7 @@ class _Scanner:
 
     def __init__(self, searches: Sequence[Hits], after: int | Ask, *, sampled: bool) -> None:
         self._searches = searches
-        self._hits = _together(searches)
+        self._hits = together(searches)
         self._ask = after if callable(after) else None
         self._after = 0 if callable(after) else after
         self._sampled = sampled
@@ -179,7 +129,7 @@ class _Scanner:
 
     def read(self, head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[NumberedLine]:
         """The lines worth reading of `head` and then `feed`."""
-        for block in _Searchers(self._searches).blocks(_whole_lines(_blocks(head, feed))):
+        for block in _Crew(_whole_lines(_blocks(head, feed)), self._searches).blocks():
             if self._lines.inside or _has_long_line(block):
                 yield from self._pieces(block)
             else:
@@ -189,6 +139,7 @@ class _Scanner:
     def _block(self, block: _Block) -> Iterator[NumberedLine]:
         """Lines that nobody asked for are counted, not cut."""
         text, at, stop, _, lines = block
+        first = self._lines.number
         hits = [*block.hits, stop]
         upcoming, ask = 0, self._ask
         self._searched = (0, 0, ())
@@ -220,8 +171,8 @@ class _Scanner:
             at = end + 1
         if at < stop:
             if self._among:
-                self._among = max(0, self._among - text.count(b"\n", at, min(stop, at + _WORDS_BYTES)))
-            self._pass(text, at, stop, lines if at == block.start else None)
+                self._among = max(0, self._among - count_lines(text, at, min(stop, at + _WORDS_BYTES)))
+            self._pass(text, at, stop, lines - (self._lines.number - first))
 
     def _heed(self, further: Further) -> None:
         if further is NOTHING:
@@ -258,7 +209,7 @@ class _Scanner:
         """Count lines that nobody asked for; they may be looked at once more as the last before a hit or the end."""
         while len(self._passed) > 1:
             self._passed.popleft()
-        self._lines.number += text.count(b"\n", start, stop) if lines is None else lines
+        self._lines.number += count_lines(text, start, stop) if lines is None else lines
         self._passed.append((self._lines.number, text, start, stop))
 
     def _last(self, most: int) -> list[NumberedLine]:
@@ -341,67 +292,62 @@ def _has_long_line(block: _Block) -> bool:
     return any(text.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(start, stop - _HALF_LINE, _HALF_LINE))
 
 
-def _count(block: _Block) -> int:
-    return block.bytes.count(b"\n", block.start, block.stop)
+class _Crew:
+    """Threads that each take the next block, search it and count its lines, while this one deals with what they found.
 
-
-class _Searchers:
-    """Look for hits in threads of their own: meanwhile this one reads the next block and counts lines.
-
-    One thread for each search, since between two of them a thread would wait for Python's lock.
+    A block of a packed log is unpacked by the thread that takes it, while another searches the one before: reading,
+    unpacking and searching do without Python's lock.
     """
 
-    def __init__(self, searches: Sequence[Hits]) -> None:
+    def __init__(self, blocks: Iterator[_Block], searches: Sequence[Hits]) -> None:
         import queue
         import threading
 
-        self._together = _together(searches)
-        self._asked: list[queue.SimpleQueue[bytes | None]] = [queue.SimpleQueue() for _ in searches]
-        self._begun: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._found: queue.SimpleQueue[list[int] | BaseException] = queue.SimpleQueue()
-        for search, asked in zip(searches, self._asked, strict=True):
-            threading.Thread(target=self._work, args=(search, asked.get), name="scan", daemon=True).start()
+        self._blocks = blocks
+        self._hits = together(searches)
+        self._taking = threading.Lock()
+        self._over = False
+        self._room = threading.Semaphore(_MOST_AHEAD)
+        self._answer: Callable[[], queue.SimpleQueue[_Block | BaseException | None]] = queue.SimpleQueue
+        self._taken: queue.SimpleQueue[queue.SimpleQueue[_Block | BaseException | None]] = queue.SimpleQueue()
+        self._workers = [
+            threading.Thread(target=self._work, name="scan", daemon=True)
+            for _ in range(max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)))))
+        ]
 
-    def blocks(self, blocks: Iterable[_Block]) -> Generator[_Block, None, None]:
-        """The same blocks with their hits."""
-        before: _Block | None = None
+    def blocks(self) -> Generator[_Block, None, None]:
+        """The same blocks in their order, with their hits and the number of their lines."""
+        for worker in self._workers:
+            worker.start()
+        patience_s = sys.getswitchinterval()
+        sys.setswitchinterval(_PATIENCE_S)
         try:
-            for block in blocks:
-                if before is not None:
-                    yield self._done(before)
-                    before = None
-                if len(block.bytes) < LINE_BYTES:
-                    yield block._replace(lines=_count(block), hits=self._together(block.bytes))
-                    continue
-                self._ask(block.bytes)
-                before = block
-            if before is not None:
-                yield self._done(before)
+            while (found := self._taken.get().get()) is not None:
+                if isinstance(found, BaseException):
+                    raise found
+                self._room.release()
+                yield found
         finally:
-            self._ask(None)
+            sys.setswitchinterval(patience_s)
+            self._over = True
+            self._room.release(len(self._workers))
 
-    def _ask(self, block: bytes | None) -> None:
-        """Set the threads to work, and go on once they do without Python's lock."""
-        for asked in self._asked:
-            asked.put(block)
-        if block is not None:
-            for _ in self._asked:
-                self._begun.get()
-
-    def _done(self, block: _Block) -> _Block:
-        lines = _count(block)
-        hits: list[int] = []
-        for _ in self._asked:
-            found = self._found.get()
-            if isinstance(found, BaseException):
-                raise found
-            hits += found
-        return block._replace(lines=lines, hits=sorted(hits))
-
-    def _work(self, search: Hits, take: Callable[[], bytes | None]) -> None:
-        while (block := take()) is not None:
-            self._begun.put(None)
+    def _work(self) -> None:
+        while True:
+            self._room.acquire()
+            answer = self._answer()
             try:
-                self._found.put(search(block))
-            except BaseException as reason:  # noqa: BLE001 - raised again where the hits are used
-                self._found.put(reason)
+                with self._taking:
+                    if self._over:
+                        return
+                    self._taken.put(answer)
+                    if (block := next(self._blocks, None)) is None:
+                        self._over = True
+                answer.put(self._searched(block) if block is not None else None)
+            except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
+                self._over = True
+                answer.put(reason)
+
+    def _searched(self, block: _Block) -> _Block:
+        text, start, stop = block[:3]
+        return block._replace(hits=self._hits(text), lines=count_lines(text, start, stop))
