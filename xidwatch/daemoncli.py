@@ -236,7 +236,8 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def status_text(state: dict[str, Any]) -> str:
-    """The state for a person: worst first, then the sources."""
+    """The state for a person: worst first, then tasks in D state, then the sources."""
+    from xidwatch.render.as_blocked import blocked_lines
     from xidwatch.render.layout import visible
 
     age_s = time.time() - state["time_us"] / 1e6
@@ -258,6 +259,7 @@ def status_text(state: dict[str, Any]) -> str:
             when = {"now": "now", "after_drain": "after the running jobs", "when_idle": "when idle"}.get(recovery["when"], "")
             lines.append(f"  Do: {recovery['rung'].replace('_', ' ')} {when}".rstrip())
             lines += [f"      {command}" for command in recovery["commands"][:2]]
+    lines += blocked_lines(state, time.time_ns() // 1000 if age_s <= STALE_S else state["time_us"])
     lines.append("")
     for source in state["sources"]:
         word = "up" if source["up"] else "DOWN"

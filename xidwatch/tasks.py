@@ -9,11 +9,13 @@ from typing import Any
 
 from xidwatch.config import DState
 from xidwatch.core.blocked import Blocked, Hidden
+from xidwatch.core.classify import RuleTable
 from xidwatch.core.event import Context, Event, HungTaskDetail
 from xidwatch.core.holders import Holder, who
 from xidwatch.core.job import Job
 from xidwatch.core.record import Record
 from xidwatch.core.wait import is_worth_an_incident, observation, with_owner
+from xidwatch.render.as_blocked import way_out
 from xidwatch.sinks.history import TotalKey
 from xidwatch.sources.procfs import ProcReader
 from xidwatch.sources.taskscan import Clocks, Earlier, Patience, TaskScan, View
@@ -44,6 +46,7 @@ class Tasks:
         self._owners: dict[int, str] = {}
         self._by_pid: tuple[tuple[Holder, ...], dict[int, list[Holder]]] = ((), {})
         self._shown: list[object] = []
+        self._guest: bool | None = None
         self._seq = 0
         self._scan: TaskScan | None = None
         self._why: str | None = "switched off in the configuration" if settings.scan == "off" else None
@@ -169,7 +172,7 @@ class Tasks:
             series[longest] = max(series.get(longest, 0.0), blocked.at_least_s, (now_us - blocked.since_us) / 1e6)
         return series
 
-    def state(self) -> dict[str, Any]:
+    def state(self, rules: RuleTable) -> dict[str, Any]:
         """`blocked[]`, `holders[]` and `d_state` of state.json."""
         view = self._view()
         if view is None or self._scan is None:
@@ -177,7 +180,10 @@ class Tasks:
         now_us = self._clocks.wall_us()
         alive = self._scan.alive() and view.why is None
         return {
-            "blocked": [_blocked_object(one, now_us) for one in self._blocked(view)[:_MOST_SHOWN]],
+            "blocked": [
+                blocked_object(one, now_us) | {"way_out": way_out(one, rules, guest=self._guest)}
+                for one in self._blocked(view)[:_MOST_SHOWN]
+            ],
             "holders": [_holder_object(one) for one in view.holders if one.gpus or one.devices][:_MOST_SHOWN],
             "d_state": {
                 "up": alive,
@@ -231,7 +237,8 @@ def _said(blocked: Blocked) -> str:
     return f"task {blocked.task.comm}:{key.tid} in D state for at least {blocked.at_least_s:.0f} seconds (seen in /proc)"
 
 
-def _blocked_object(blocked: Blocked, now_us: int) -> dict[str, Any]:
+def blocked_object(blocked: Blocked, now_us: int) -> dict[str, Any]:
+    """One of `blocked[]` in state.json; what could not be read is null, and `hidden` has the reason."""
     task, wait, evidence = blocked.task, blocked.wait, blocked.evidence
     told = {name: getattr(evidence, name) for name in ("stack", "wchan", "syscall", "file", "devices")}
     return {

@@ -402,7 +402,7 @@ class Watch:
                 "last_error": health.last_error,
             },
             "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
-            **(self._tasks.state() if self._tasks is not None else {}),
+            **(self._tasks.state(self.engine.rules) if self._tasks is not None else {}),
         }
 
     def _say_status(self) -> None:
