@@ -135,3 +135,27 @@ def test_loading_the_shipped_rules_imports_no_pydantic() -> None:
     root = Path(__file__).parent.parent
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert "False" == done.stdout.strip()
+
+
+def test_shipped_rules_that_this_user_may_not_read_are_told(tmp_path: Path) -> None:
+    """A sentence and exit status 2, no traceback: the folder is closed, or a file in it."""
+    import shutil
+
+    import xidwatch
+
+    package = tmp_path / "lib" / "xidwatch"
+    shutil.copytree(Path(xidwatch.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    (package / "_rules").write_text("not a folder", encoding="utf-8")
+    log = tmp_path / "kern.log"
+    log.write_text("[1.0] NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.\n", encoding="utf-8")
+    for rules in (None, "dangling"):
+        if rules is not None:
+            (package / "_rules").unlink()
+            (package / "_rules").mkdir()
+            (package / "_rules" / "xid.toml").symlink_to(tmp_path / "nowhere")
+        done = subprocess.run(
+            [sys.executable, "-m", "xidwatch", "explain", str(log)],
+            capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path / "lib")}, check=False,
+        )  # fmt: skip
+        assert (2, "") == (done.returncode, done.stdout)
+        assert "the rules that come with xidwatch cannot be read" in done.stderr and "Traceback" not in done.stderr

@@ -51,9 +51,23 @@ class RuleFileError(XidwatchError):
 
 
 def shipped_rules() -> Path:
-    """The folder of the rules that came with xidwatch: in the wheel, else beside the package (editable install)."""
-    inside = Path(__file__).parent / "_rules"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "rules"
+    """The folder of the rules that came with xidwatch: in the wheel, else beside the package (editable install).
+
+    Raises:
+        XidwatchError: neither can be read by the caller.
+    """
+    tried = (Path(__file__).parent / "_rules", Path(__file__).parent.parent / "rules")
+    answers = [(folder, _why_unreadable(folder)) for folder in tried]
+    if (found := next((folder for folder, why in answers if why is None), None)) is not None:
+        return found
+    folder, why = next((answer for answer in answers if answer[1] != _ABSENT), answers[0])
+    raise _unreadable(folder, why or "")
+
+
+def _unreadable(path: Path, why: str) -> XidwatchError:
+    return XidwatchError(
+        f"{path}: the rules that come with xidwatch cannot be read ({why}); let this user read them, or install anew"
+    )
 
 
 def load_rules(extra: Sequence[Path] = (), *, check: bool = False, site: Path = SITE_RULES) -> RuleTable:
@@ -129,7 +143,10 @@ def _cut(path: Path) -> Iterator[Entry]:
     Cut at the lines that begin with `[[`, and known by the first id and the first of xid, sxid and kind;
     a test holds that this reads every shipped file as a full parse does.
     """
-    text = "\n" + path.read_text(encoding="utf-8")
+    try:
+        text = "\n" + path.read_text(encoding="utf-8")
+    except OSError as reason:
+        raise _unreadable(path, reason.strerror or str(reason)) from None
     for chunk in text.split("\n[[")[1:]:
         name = _TABLE.match(chunk)
         table = _KNOWN.get(name[1]) if name else None
