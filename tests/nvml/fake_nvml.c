@@ -2,17 +2,10 @@
  *
  * $FAKE_NVML_SCENARIO names a text file, read anew by each nvmlInit:
  *
- *   include FILE                      another scenario first; later lines win
- *   count N                           how many GPUs
- *   WHO KEY VALUE...                  WHO: a GPU's number, * for all, or node
- *   WHO fail FUNCTION CODE            FUNCTION: its name in nvml.h, or * for every function that takes a device
- *   WHO block FUNCTION                creates $FAKE_NVML_BLOCKED and never returns
- *   WHO slow FUNCTION MILLISECONDS
- *   WHO dstate FUNCTION               creates a file in $FAKE_NVML_FROZEN: D state for as long as that is frozen
- *   WHO crash FUNCTION
- *
- * What a GPU has no KEY for is not supported. $FAKE_NVML_DEVICE stands for /dev/nvidiactl: it is open from nvmlInit to
- * nvmlShutdown. OLD_DRIVER leaves out the functions that came with R525 and later.
+ * xidwatch/nvml/scenario.py describes the form. Here `block` also creates $FAKE_NVML_BLOCKED; `dstate` creates a file in
+ * $FAKE_NVML_FROZEN: D state for as long as that is frozen; `at` counts from $FAKE_NVML_BEGAN, seconds since 1970. Instead of
+ * `lacks`, OLD_DRIVER leaves out the functions that came with R525 and later. $FAKE_NVML_DEVICE stands for /dev/nvidiactl: it is
+ * open from nvmlInit to nvmlShutdown.
  */
 #define NVML_NO_UNVERSIONED_FUNC_DEFS
 #include <nvml.h>
@@ -42,11 +35,14 @@ static void load(const char *path)
 {
     char text[512], who[32], key[96], folder[512];
     int used;
+    double begins = 0, elapsed = getenv("FAKE_NVML_BEGAN") ? (double)time(NULL) - atof(getenv("FAKE_NVML_BEGAN")) : 0;
     FILE *file = fopen(path, "r");
     if (!file) { fprintf(stderr, "fake NVML: no scenario %s\n", path); abort(); }
     while (fgets(text, sizeof text, file)) {
         text[strcspn(text, "#\n")] = 0;
         if (sscanf(text, "%31s %95s%n", who, key, &used) < 2) continue;
+        if (!strcmp(who, "at")) begins = atof(key);
+        if ((begins > 0 && begins > elapsed) || !strcmp(who, "at")) continue;
         if (!strcmp(who, "include")) {
             snprintf(folder, sizeof folder, "%s", path);
             char inner[1024];

@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -116,7 +117,9 @@ def main() -> None:
     answers = os.dup(1)
     os.set_inheritable(answers, False)
     os.dup2(2, 1)
-    _take_name(sys.argv[1] if len(sys.argv) > 1 else str(os.getppid()))
+    owner, *scenario = sys.argv[1:] or [str(os.getppid())]
+    _take_name(owner)
+    library = partial(_player, scenario, int(owner)) if scenario else _pynvml
 
     def tell(answer: Answer) -> None:
         rest = write(answer)
@@ -127,15 +130,29 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):
         for line in sys.stdin.buffer:
             asked = read(line)
-            if isinstance(asked, Ask) and (leaving := answer_all(asked, tell)):
+            if isinstance(asked, Ask) and (leaving := answer_all(asked, tell, library)):
                 tell(Done(number=asked.number, leaving=leaving))
                 return
             if isinstance(asked, Ask):
                 tell(Done(number=asked.number))
 
 
-def answer_all(asked: Ask, tell: Callable[[Answer], None]) -> str | None:
-    """Tell what NVML knows; why this process must not be asked again, or None."""
+def _pynvml() -> Any:
+    import pynvml
+
+    return pynvml
+
+
+def _player(arguments: list[str], owner: int) -> Any:
+    """What stands in for the binding after `--scenario FILE BEGAN`, BEGAN in seconds since 1970."""
+    from xidwatch.nvml.player import Player
+
+    _, path, began_s = arguments
+    return Player(Path(path), float(began_s), owner)
+
+
+def answer_all(asked: Ask, tell: Callable[[Answer], None], library: Callable[[], Any] = _pynvml) -> str | None:
+    """Tell what NVML knows; why this process must not be asked again, or None. `library` gives the binding."""
     tell(Asking(number=asked.number))
     now_us = time.time_ns() // 1000
     if asked.module is not None and not Path(asked.module).exists():
@@ -143,12 +160,12 @@ def answer_all(asked: Ask, tell: Callable[[Answer], None]) -> str | None:
         tell(ToldDriver(number=asked.number, driver=absent))
         return None
     try:
-        import pynvml
+        nvml = library()
     except ImportError as error:
         tell(ToldDriver(number=asked.number, driver=LibraryMissing(code=12, text=f"nvidia-ml-py: {error}", at_us=now_us)))
         return "nvidia-ml-py cannot be imported"
     before = _open_files()
-    binding = Binding(pynvml)
+    binding = Binding(nvml)
     started = binding.call("nvmlInit")
     if isinstance(started, Refused):
         tell(ToldDriver(number=asked.number, driver=started))

@@ -16,6 +16,10 @@ from xidwatch.nvml.child import NAME
 from xidwatch.nvml.protocol import MOST_BYTES
 
 _RUN = "import sys; owner, *sys.path = sys.argv[1:]; sys.argv[1:] = [owner]; from xidwatch.nvml.child import main; main()"
+_PLAY = (
+    "import sys; owner, file, began_s, *sys.path = sys.argv[1:]; sys.argv[1:] = [owner, '--scenario', file, began_s]; "
+    "from xidwatch.nvml.child import main; main()"
+)
 _READ_BYTES = 1 << 16
 _MOST_READS = 16
 _ABANDONED: list[subprocess.Popen[bytes]] = []
@@ -106,10 +110,12 @@ class Child:
             self._out.close()
 
 
-def own_command() -> tuple[str, ...]:
-    """What starts xidwatch's own child."""
+def own_command(scenario: Path | None = None) -> tuple[str, ...]:
+    """What starts xidwatch's own child; with a scenario, whose `at` counts from now, one that asks no GPU but plays it."""
     # -I: neither the working folder nor the environment decides which code runs; our own path does.
     path = [where or str(Path.cwd()) for where in sys.path]
+    if scenario is not None:
+        return (sys.executable, "-I", "-c", _PLAY, str(os.getpid()), str(scenario), str(time.time()), *path)
     return (sys.executable, "-I", "-c", _RUN, str(os.getpid()), *path)
 
 
