@@ -68,7 +68,17 @@ def test_help_imports_no_outside_package(arguments: list[str]) -> None:
     )
     run = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True)
     imported = set(run.stdout.rpartition("IMPORTED")[2].split())
-    assert set() == imported & {"pydantic", "rich", "jinja2", "ahocorasick_rs", "isal", "stringzilla", "zstandard", "systemd", "pynvml"}
+    assert set() == imported & {
+        "pydantic",
+        "rich",
+        "jinja2",
+        "ahocorasick_rs",
+        "isal",
+        "stringzilla",
+        "zstandard",
+        "systemd",
+        "pynvml",
+    }
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "xidwatch" / "core").rglob("*.py")), ids=lambda path: path.stem)

@@ -38,7 +38,14 @@ class _Told:
 class Tasks:
     """Owns the scan."""
 
-    def __init__(self, settings: DState, earlier: Earlier, changed: Callable[[], None], clocks: Clocks) -> None:
+    def __init__(
+        self,
+        settings: DState,
+        earlier: Earlier,
+        changed: Callable[[], None],
+        clocks: Clocks,
+        reader: Callable[[], ProcReader] = ProcReader,
+    ) -> None:
         """Nothing is read before `start`. `changed` is called from another thread when there are news."""
         self._settings, self._clocks, self._boot_id = settings, clocks, earlier.boot_id
         self._host = os.uname().nodename
@@ -54,7 +61,7 @@ class Tasks:
             return
         try:
             patience = Patience(gpu_s=settings.gpu_after_s, others_s=settings.others_after_s)
-            self._scan = TaskScan(ProcReader(), patience, changed, earlier, clocks)
+            self._scan = TaskScan(reader(), patience, changed, earlier, clocks)
         except OSError as error:
             self._why = f"/proc cannot be read: {error}"
 
@@ -62,6 +69,11 @@ class Tasks:
         """Begin to look."""
         if self._scan is not None:
             self._scan.start()
+
+    def turn(self) -> None:
+        """Look once, in the caller's thread; for tests."""
+        if self._scan is not None:
+            self._scan.turn()
 
     def close(self) -> None:
         """Stop looking; nothing is waited for."""
