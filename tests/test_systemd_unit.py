@@ -52,6 +52,7 @@ def exposure(folder: Path, *files: str) -> float:
         (("xidwatch.service",), 2.0),
         (("xidwatch.service", "drop-ins/remote-scrape.conf"), 2.0),
         (("xidwatch.service", "drop-ins/d-state.conf"), 2.3),
+        (("xidwatch.service", "drop-ins/d-state.conf", "drop-ins/d-state-stack.conf"), 2.5),
         (("xidwatch-hook.service",), 2.0),
     ],
 )
@@ -88,6 +89,7 @@ def test_no_right_but_what_the_work_needs() -> None:
         "xidwatch.service": {"CAP_SYSLOG"},
         "xidwatch-hook.service": set(),
         "drop-ins/d-state.conf": {"CAP_SYS_PTRACE"},
+        "drop-ins/d-state-stack.conf": {"CAP_SYS_ADMIN"},
         "drop-ins/remote-scrape.conf": set(),
     }
     assert expected == dict(capabilities())

@@ -19,7 +19,7 @@ from typing import Literal
 from xidwatch.errors import XidwatchError
 
 UNITS = ("xidwatch.service", "xidwatch-hook.service")
-DROP_INS = ("d-state", "remote-scrape")
+DROP_INS = ("d-state", "d-state-stack", "remote-scrape")
 MARK = "# Written by `xidwatch install-service`, which will write it anew.\n"
 """First line of every file that is ours to replace and to remove."""
 _TEMPLATE_COMMAND = "/opt/xidwatch/bin/xidwatch"
