@@ -51,8 +51,8 @@ def exposure(folder: Path, *files: str) -> float:
     [
         (("xidwatch.service",), 2.0),
         (("xidwatch.service", "drop-ins/remote-scrape.conf"), 2.0),
-        (("xidwatch.service", "drop-ins/d-state.conf"), 2.3),
-        (("xidwatch.service", "drop-ins/d-state.conf", "drop-ins/d-state-stack.conf"), 2.5),
+        (("xidwatch.service", "drop-ins/d-state.conf"), 2.4),
+        (("xidwatch.service", "drop-ins/d-state.conf", "drop-ins/d-state-stack.conf"), 2.7),
         (("xidwatch-hook.service",), 2.0),
     ],
 )
@@ -88,7 +88,7 @@ def test_no_right_but_what_the_work_needs() -> None:
     expected = {
         "xidwatch.service": {"CAP_SYSLOG"},
         "xidwatch-hook.service": set(),
-        "drop-ins/d-state.conf": {"CAP_SYS_PTRACE"},
+        "drop-ins/d-state.conf": {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"},
         "drop-ins/d-state-stack.conf": {"CAP_SYS_ADMIN"},
         "drop-ins/remote-scrape.conf": set(),
     }

@@ -32,7 +32,7 @@ class ProcTree:
     def __init__(self, root: Path) -> None:
         self.root = root
         (root / "self").mkdir(parents=True)
-        self.capabilities(1 << 19 | 1 << 21)
+        self.capabilities(1 << 2 | 1 << 19 | 1 << 21)
         self.put(FakeTask(1, comm="systemd", uid=0))
 
     def capabilities(self, mask: int) -> None:

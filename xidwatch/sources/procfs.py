@@ -31,7 +31,8 @@ from xidwatch.sources.syscalls import syscall_name, takes_descriptor
 _KTHREAD = 0x0020_0000
 """PF_KTHREAD in the flags of /proc/PID/stat (include/linux/sched.h)."""
 _SIGKILL = 1 << 8
-_CAP_SYS_PTRACE, _CAP_SYS_ADMIN = 19, 21
+_RIGHTS = {"CAP_SYS_PTRACE": (19,), "CAP_SYS_ADMIN": (21,), "CAP_DAC_READ_SEARCH": (2, 1)}
+"""Bits of CapEff (include/uapi/linux/capability.h); CAP_DAC_OVERRIDE reads what CAP_DAC_READ_SEARCH does."""
 _MOST_DESCRIPTORS = 4096
 _STAT_BYTES = 1024
 _TEXT_BYTES = 65536
@@ -45,23 +46,30 @@ class Sight:
 
     Attributes:
         processes: All of them are in /proc, not only its own user's.
-        traces: CAP_SYS_PTRACE: wchan, system call, open files of other users' tasks.
-        stacks: CAP_SYS_ADMIN: kernel stacks.
+        rights: Of the capabilities that open the files of other users' tasks, those that it has. CAP_SYS_PTRACE is asked for
+            wchan, system calls and open files, CAP_SYS_ADMIN for stacks; all but wchan are root's to open, which takes
+            CAP_DAC_READ_SEARCH for anybody else.
     """
 
     processes: bool
-    traces: bool
-    stacks: bool
+    rights: frozenset[str]
+
+    @property
+    def traces(self) -> bool:
+        """Whether the open files of all tasks can be seen."""
+        return {"CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"} <= self.rights
 
     def blind_spots(self) -> tuple[str, ...]:
         """What cannot be seen and what would help, each a sentence."""
         found = []
         if not self.processes:
             found.append("processes of others: hidden (hidepid, or ProtectProc=invisible in the unit)")
-        if not self.traces:
-            found.append("what tasks wait in and which devices they hold: not permitted (CAP_SYS_PTRACE; drop-in d-state)")
-        if not self.stacks:
-            found.append("kernel stacks: not permitted (CAP_SYS_ADMIN; drop-in d-state-stack)")
+        for what, needed, drop_in in (
+            ("what tasks wait in and which devices they hold", ("CAP_SYS_PTRACE", "CAP_DAC_READ_SEARCH"), "d-state"),
+            ("kernel stacks", ("CAP_SYS_ADMIN", "CAP_DAC_READ_SEARCH"), "d-state-stack"),
+        ):
+            if lacking := [right for right in needed if right not in self.rights]:
+                found.append(f"{what}: not permitted ({', '.join(lacking)}; drop-in {drop_in})")
         return tuple(found)
 
 
@@ -188,7 +196,7 @@ class ProcReader:
                     if target.startswith(_DEVICES):
                         found.add(target.removesuffix(" (deleted)"))
         except OSError as error:
-            return _hidden(error, "CAP_SYS_PTRACE")
+            return self._hidden(error, "CAP_SYS_PTRACE")
         return tuple(sorted(found))
 
     def pressure(self) -> Pressure:
@@ -271,7 +279,8 @@ class ProcReader:
         if isinstance(text, Hidden) or text.strip() not in ("", "0"):
             return text if isinstance(text, Hidden) else text.strip()
         # A reader without the right gets the same 0 as one of a task that does not wait (fs/proc/base.c, proc_pid_wchan).
-        return None if self.sight.traces or task.uid == self._own_uid else Hidden(why="needs CAP_SYS_PTRACE")
+        may = "CAP_SYS_PTRACE" in self.sight.rights or task.uid == self._own_uid
+        return None if may else Hidden(why="needs CAP_SYS_PTRACE")
 
     def _syscall(self, place: str) -> tuple[str | Hidden | None, str | Hidden | None]:
         text = self._text(f"{place}/syscall", "CAP_SYS_PTRACE")
@@ -286,7 +295,7 @@ class ProcReader:
         try:
             return name, os.readlink(f"{place}/fd/{int(words[1], 16) & 0xFFFF_FFFF}", dir_fd=self._root)
         except OSError as error:
-            return name, _hidden(error, "CAP_SYS_PTRACE")
+            return name, self._hidden(error, "CAP_SYS_PTRACE")
 
     def _job(self, cgroup: str, uid: int | None) -> Job:
         job = parse_cgroup(cgroup)
@@ -342,14 +351,13 @@ class ProcReader:
     def _sight(self) -> Sight:
         told = _told(self._read("self/status", _TEXT_BYTES))
         try:
-            rights = int(told.get(b"CapEff", b"0"), 16)
+            mask = int(told.get(b"CapEff", b"0"), 16)
         except ValueError:
-            rights = 0
-        return Sight(
-            processes=bool(self._read("1/stat", _STAT_BYTES)),
-            traces=bool(rights >> _CAP_SYS_PTRACE & 1),
-            stacks=bool(rights >> _CAP_SYS_ADMIN & 1),
-        )
+            mask = 0
+        rights = frozenset(name for name, bits in _RIGHTS.items() if any(mask >> bit & 1 for bit in bits))
+        if self._own_uid == 0:
+            rights |= {"CAP_DAC_READ_SEARCH"}  # these files are root's own
+        return Sight(processes=bool(self._read("1/stat", _STAT_BYTES)), rights=rights)
 
     def _pids(self) -> list[str]:
         return [name for name in os.listdir(self._root) if name.isdigit()]
@@ -389,7 +397,13 @@ class ProcReader:
             finally:
                 os.close(file)
         except OSError as error:
-            return _hidden(error, needs)
+            return self._hidden(error, needs)
+
+    def _hidden(self, error: OSError, needs: str) -> Hidden:
+        if isinstance(error, PermissionError):
+            lacking = [right for right in (needs, "CAP_DAC_READ_SEARCH") if right and right not in self.sight.rights]
+            return Hidden(why=f"needs {' and '.join(lacking)}" if lacking else "not permitted")
+        return Hidden(why="it is gone, or this kernel does not tell" if error.errno in _GONE else error.strerror or str(error))
 
 
 def _whole(read: Callable[[], bytes]) -> bytes:
@@ -397,12 +411,6 @@ def _whole(read: Callable[[], bytes]) -> bytes:
     while (part := read()) and len(parts) < 16:
         parts.append(part)
     return b"".join(parts)
-
-
-def _hidden(error: OSError, needs: str) -> Hidden:
-    if isinstance(error, PermissionError):
-        return Hidden(why=f"needs {needs}" if needs else "not permitted")
-    return Hidden(why="it is gone, or this kernel does not tell" if error.errno in _GONE else error.strerror or str(error))
 
 
 def _fields(stat: bytes) -> list[bytes]:
