@@ -13,6 +13,7 @@ import pytest
 
 from tests.nodes import SLOTS, Root, incident, slot, state
 from tests.nvml.fake import Fake, children, library
+from tests.postmortems import ROOT
 from tests.system.live import until
 from xidwatch.cli import main
 from xidwatch.core.remarks import CHECKS
@@ -366,6 +367,12 @@ def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "0 fit, 1 not fit, 2 not known" in said
     assert "--root" not in said
+
+
+def test_every_remark_is_documented() -> None:
+    """docs/check.md names each."""
+    page = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
+    assert [] == [one.id for one in CHECKS if f"`{one.id}`" not in page]
 
 
 def test_every_check_has_an_id_of_its_own() -> None:

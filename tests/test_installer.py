@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -147,3 +148,33 @@ def test_a_file_system_that_says_no_is_the_operators_to_mend(tmp_path: Path) -> 
     (tmp_path / "etc").write_text("", encoding="utf-8")
     with pytest.raises(XidwatchError, match="etc"):
         carry_out(list(installation(tmp_path, RUNTIME)))
+
+
+def test_wrappers_for_schedulers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--for writes scripts that may be run and start this xidwatch, and a file that is still JSON; all go with --uninstall."""
+    assert 0 == called(
+        "--root", str(tmp_path), "--command", "/srv/x/bin/xidwatch", "--for", "slurm", "--for", "node-problem-detector"
+    )
+    told = capsys.readouterr().out
+    scripts = [tmp_path / f"usr/local/libexec/xidwatch/xidwatch-{name}" for name in ("healthcheck", "prolog")]
+    for script in scripts:
+        assert script.read_text(encoding="utf-8").startswith(f"#!/bin/sh\n{MARK}")
+        assert 0o755 == script.stat().st_mode & 0o777
+        assert f"/{script.relative_to(tmp_path)}" in told
+    assert '"${XIDWATCH:-/srv/x/bin/xidwatch}"' in scripts[0].read_text(encoding="utf-8")
+    plugin = json.loads((tmp_path / "etc/xidwatch/node-problem-detector.json").read_text(encoding="utf-8"))
+    assert "/srv/x/bin/xidwatch" == plugin["rules"][0]["path"]
+    before = files(tmp_path)
+    called("--root", str(tmp_path), "--command", "/srv/x/bin/xidwatch", "--for", "slurm", "--for", "node-problem-detector")
+    assert before == files(tmp_path)
+    called("--root", str(tmp_path), "--uninstall")
+    assert {"etc/xidwatch/config.toml"} == set(files(tmp_path))
+
+
+def test_a_wrapper_of_somebody_elses_stays(tmp_path: Path) -> None:
+    """A script of that name without our mark is not written over."""
+    own = tmp_path / "usr/local/libexec/xidwatch/xidwatch-prolog"
+    own.parent.mkdir(parents=True)
+    own.write_text("#!/bin/sh\nexit 0\n", encoding="utf-8")
+    with pytest.raises(XidwatchError, match="xidwatch-prolog"):
+        called("--root", str(tmp_path), "--for", "slurm")

@@ -45,6 +45,16 @@ def test_wheel_contains_the_scenarios(wheel: zipfile.ZipFile) -> None:
     assert shipped
 
 
+@pytest.mark.parametrize("folder", ["slurm", "npd"])
+def test_wheel_contains_the_wrappers(wheel: zipfile.ZipFile, folder: str) -> None:
+    """What schedulers start is in the wheel as it is in the tree, and may be run there too."""
+    shipped = {info.filename: info for info in wheel.infolist() if info.filename.startswith(f"xidwatch/_{folder}/")}
+    assert {f"xidwatch/_{folder}/{path.name}" for path in (ROOT / folder).iterdir()} == set(shipped)
+    for path in (ROOT / folder).iterdir():
+        info = shipped[f"xidwatch/_{folder}/{path.name}"]
+        assert (path.read_bytes(), path.stat().st_mode & 0o100) == (wheel.read(info), info.external_attr >> 16 & 0o100)
+
+
 def test_wheel_contains_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     """Every module is in the wheel; no test, fixture or benchmark is."""
     modules = {str(path.relative_to(ROOT)) for path in (ROOT / "xidwatch").rglob("*.py")}

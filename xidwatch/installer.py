@@ -12,7 +12,7 @@ import shlex
 import stat
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,8 +20,15 @@ from xidwatch.errors import XidwatchError
 
 UNITS = ("xidwatch.service", "xidwatch-hook.service")
 DROP_INS = ("d-state", "d-state-stack", "remote-scrape")
+WRAPPERS = {
+    "slurm": (("slurm/xidwatch-healthcheck", "usr/local/libexec/xidwatch/xidwatch-healthcheck"),
+              ("slurm/xidwatch-prolog", "usr/local/libexec/xidwatch/xidwatch-prolog")),
+    "node-problem-detector": (("npd/xidwatch.json", "etc/xidwatch/node-problem-detector.json"),),
+}  # fmt: skip
+"""By scheduler: what ships, and where it goes."""
 MARK = "# Written by `xidwatch install-service`, which will write it anew.\n"
 """First line of every file that is ours to replace and to remove."""
+_MARKED_CHARACTERS = 200
 _TEMPLATE_COMMAND = "/opt/xidwatch/bin/xidwatch"
 _HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")  # the units hide them
 _DO_THIS = "Install it where a service can reach it: python3 -m venv --system-site-packages /opt/xidwatch"
@@ -78,6 +85,7 @@ class Step:
     act: Act
     path: Path
     content: str | None = None
+    mode: int = 0o644
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,6 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("--drop-in", choices=DROP_INS, action="append", default=[], help="also grant this; may be given again")
+    add("--for", dest="wrappers", choices=tuple(WRAPPERS), action="append", default=[],
+        help="also write what makes it ask `xidwatch check`; may be given again")  # fmt: skip
     add("--dry-run", action="store_true", help="only say what would be done")
     add("--uninstall", action="store_true", help="remove the units; configuration and history stay")
     add("--root", metavar="DIR", default="/", help="the root of an image instead of this machine's")
@@ -110,7 +120,7 @@ def run(options: argparse.Namespace) -> int:
         XidwatchError: the command is where a service cannot reach it, a file is not ours, or root's rights are missing.
     """
     root, runtime = Path(options.root), this_runtime(options.command)
-    steps = list(removal(root) if options.uninstall else installation(root, runtime, options.drop_in))
+    steps = list(removal(root) if options.uninstall else installation(root, runtime, options.drop_in, options.wrappers))
     hindrances = [] if options.uninstall else list(hindrances_of(runtime))
     if hindrances and root == Path("/") and not options.dry_run:
         raise XidwatchError("\n".join(hindrances))
@@ -118,15 +128,20 @@ def run(options: argparse.Namespace) -> int:
         carry_out(steps)
     told = told_of(steps, dry_run=options.dry_run)
     told += [f"Note: {hindrance}" for hindrance in hindrances]
-    told += _after_removal() if options.uninstall else _after_installation(steps)
+    told += _after_removal() if options.uninstall else [*_after_installation(steps), *_after_wrappers(options.wrappers)]
     sys.stdout.write("\n".join(told) + "\n")
     return 0
 
 
+def shipped(folder: str) -> Path:
+    """A folder that came with xidwatch: in the wheel, else beside the package (editable install)."""
+    inside = Path(__file__).parent / f"_{folder}"
+    return inside if inside.is_dir() else Path(__file__).parent.parent / folder
+
+
 def shipped_units() -> Path:
-    """The folder of the units that came with xidwatch: in the wheel, else beside the package (editable install)."""
-    inside = Path(__file__).parent / "_systemd"
-    return inside if inside.is_dir() else Path(__file__).parent.parent / "systemd"
+    """The folder of the units."""
+    return shipped("systemd")
 
 
 def this_runtime(command: str | None = None) -> Runtime:
@@ -135,7 +150,7 @@ def this_runtime(command: str | None = None) -> Runtime:
     return Runtime(command=Path(os.path.abspath(own)), interpreter=Path(os.path.realpath(sys.executable)))
 
 
-def installation(root: Path, runtime: Runtime, drop_ins: Sequence[str] = ()) -> Iterator[Step]:
+def installation(root: Path, runtime: Runtime, drop_ins: Sequence[str] = (), wrappers: Sequence[str] = ()) -> Iterator[Step]:
     """What has to be written. A file that is not ours is not touched.
 
     Raises:
@@ -149,6 +164,8 @@ def installation(root: Path, runtime: Runtime, drop_ins: Sequence[str] = ()) -> 
     for name in drop_ins:
         text = (shipped_units() / "drop-ins" / f"{name}.conf").read_text(encoding="utf-8")
         yield _written(system / "xidwatch.service.d" / f"{name}.conf", MARK + text)
+    for source, target in (pair for name in wrappers for pair in WRAPPERS[name]):
+        yield _wrapper(source, root / target, runtime.command)
     config = root / "etc/xidwatch/config.toml"
     yield Step(act="keep", path=config) if config.exists() else Step(act="write", path=config, content=FIRST_CONFIG)
 
@@ -158,7 +175,8 @@ def removal(root: Path) -> Iterator[Step]:
     system = root / "etc/systemd/system"
     links = (system / "multi-user.target.wants" / name for name in UNITS)
     drop_ins = (system / "xidwatch.service.d" / f"{name}.conf" for name in DROP_INS)
-    for path in (*links, *drop_ins, *(system / name for name in UNITS)):
+    wrappers = (root / target for pairs in WRAPPERS.values() for _, target in pairs)
+    for path in (*links, *drop_ins, *wrappers, *(system / name for name in UNITS)):
         if path.is_symlink():
             yield Step(act="remove", path=path)
         elif path.exists():
@@ -180,7 +198,7 @@ def carry_out(steps: Iterable[Step]) -> None:
                 fresh = step.path.with_name(f".{step.path.name}.new")
                 fresh.write_text(step.content, encoding="utf-8")
                 # The service runs as nobody in particular and must be able to read it.
-                fresh.chmod(0o644)
+                fresh.chmod(step.mode)
                 fresh.replace(step.path)
             elif step.act == "remove":
                 step.path.unlink()
@@ -230,11 +248,41 @@ def _after_installation(steps: Sequence[Step]) -> list[str]:
     return told
 
 
+def _after_wrappers(wrappers: Sequence[str]) -> list[str]:
+    told = []
+    if "slurm" in wrappers:
+        folder = f"/{WRAPPERS['slurm'][0][1].rpartition('/')[0]}"
+        told += [
+            "Slurm asks it with one of these in slurm.conf, or both; then: scontrol reconfigure",
+            f"  HealthCheckProgram={folder}/xidwatch-healthcheck",
+            "  HealthCheckInterval=60",
+            f"  Prolog={folder}/xidwatch-prolog",
+        ]
+    if "node-problem-detector" in wrappers:
+        told += [
+            "node-problem-detector asks it with",
+            f"  --config.custom-plugin-monitor=/{WRAPPERS['node-problem-detector'][0][1]}",
+        ]
+    return told
+
+
 def _after_removal() -> list[str]:
     return [
         "", "Next:", f"  systemctl stop {' '.join(UNITS)}", "  systemctl daemon-reload",
         "Configuration and history stay: /etc/xidwatch, /var/lib/private/xidwatch, /var/lib/private/xidwatch-hook",
     ]  # fmt: skip
+
+
+def _wrapper(source: str, path: Path, command: Path) -> Step:
+    """A script keeps `#!` as its first line, JSON has no comments: the mark goes where it may stand."""
+    if shlex.quote(str(command)) != str(command):
+        raise XidwatchError(f"{command}: blanks and quotes in this path do not go into {path.name}")
+    folder, name = source.split("/")
+    text = (shipped(folder) / name).read_text(encoding="utf-8").replace(_TEMPLATE_COMMAND, str(command))
+    if name.endswith(".json"):
+        return _written(path, text.replace("{\n", f'{{\n  "comment": "{MARK.strip("# ").strip()}",\n', 1))
+    first, _, rest = text.partition("\n")
+    return replace(_written(path, f"{first}\n{MARK}{rest}"), mode=0o755)
 
 
 def _written(path: Path, content: str) -> Step:
@@ -256,7 +304,7 @@ def _written(path: Path, content: str) -> Step:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return path.read_text(encoding="utf-8").startswith(MARK)
+        return MARK.strip("# ").strip() in path.read_text(encoding="utf-8")[:_MARKED_CHARACTERS]
     except (OSError, UnicodeDecodeError):
         return False
 
