@@ -135,6 +135,7 @@ def _readings() -> Iterable[TotalKey]:
     for result in ("ok", "failed", "timeout"):
         yield "xidwatch_hook_runs_total", (("result", result),)
     yield "xidwatch_hook_last_duration_seconds", ()
+    yield "xidwatch_demo", ()
 
 
 # the measurement

@@ -37,6 +37,11 @@ def add_watch(parser: argparse.ArgumentParser) -> None:
         "--accept-injected", action="store_true", default=None, help="for tests: believe lines that user space wrote"
     )
     _folder_arguments(parser)
+    parser.add_argument(
+        "--scenario",
+        metavar="FILE",
+        help="no real node: GPUs out of a file; needs --kmsg PIPE, --listen and folders of its own",
+    )
     parser.set_defaults(run=_watch)
 
 
@@ -121,12 +126,34 @@ def _watch(options: argparse.Namespace) -> int:
     from xidwatch.rulefiles import SITE_RULES, load_rules, rules_version
     from xidwatch.watch import Watch
 
+    if options.scenario:
+        return _watch_stage(options)
     config = _config(options, "source", "kmsg", "listen", "web_config_file", "rules", "accept_injected", "state_dir", "run_dir")
 
     def load() -> tuple[RuleTable, str]:
         return load_rules(config.rules), rules_version(config.rules, SITE_RULES)
 
     return Watch(config, load, openers(config)).run()
+
+
+def _watch_stage(options: argparse.Namespace) -> int:
+    from xidwatch.rulefiles import load_rules, rules_version
+    from xidwatch.sources.kmsg import KmsgSource
+    from xidwatch.stage import NO_CONFIG, Stage, staged
+    from xidwatch.watch import Watch
+
+    options.config = options.config or str(NO_CONFIG)
+    config = staged(_config(options, "kmsg", "listen", "web_config_file", "rules", "state_dir", "run_dir"), vars(options))
+    stage = Stage(Path(options.scenario))
+    site = config.state_dir / "rules.d"
+
+    def load() -> tuple[RuleTable, str]:
+        return load_rules(config.rules, site=site), rules_version(config.rules, site)
+
+    def kmsg(positions: dict[str, str]) -> LiveSource:
+        return stage.source(KmsgSource(str(config.kmsg), positions.get("kmsg")))
+
+    return Watch(config, load, [kmsg], stage=stage).run()
 
 
 def openers(config: Config) -> list[Callable[[dict[str, str]], LiveSource]]:
@@ -244,6 +271,8 @@ def status_text(state: dict[str, Any]) -> str:
     order = {"critical": 0, "warning": 1, "info": 2}
     incidents = sorted(state["incidents"], key=lambda one: order.get(one["severity"], 3))
     lines = [f"{state['host']}: {len(incidents)} active incident{'s' if len(incidents) != 1 else ''}"]
+    if state.get("demo"):
+        lines.append("Demo: this node, its GPUs and its kernel's lines are made up")
     if age_s > STALE_S:
         lines.append(f"STALE: written {age_s / 60:.0f} minutes ago; the daemon is not watching. Try: systemctl status xidwatch")
     if state["maintenance"]["active"]:

@@ -34,16 +34,21 @@ class Gpus:
         use_nvml: bool,
         devices: Callable[[], tuple[PciGpu, ...]] = list_gpus,
         client: Callable[[], NvmlClient] = NvmlClient,
+        monitor: Callable[[], DeviceMonitor] | None = DeviceMonitor,
     ) -> None:
-        """`devices` lists the bus; `client` makes the way to NVML, which is only gone where the bus has an NVIDIA GPU."""
+        """`devices` lists the bus; `client` makes the way to NVML, which is only gone where the bus has an NVIDIA GPU.
+
+        Without a `monitor` nothing comes or goes.
+        """
         self._devices, self._make_client, self._selector = devices, client, selector
-        self._use_nvml = use_nvml and importlib.util.find_spec("pynvml") is not None
+        self._use_nvml = use_nvml and (client is not NvmlClient or importlib.util.find_spec("pynvml") is not None)
         self._nvml: NvmlClient | None = None
         self._looks: dict[PciAddress, deque[Look]] = {}
         self._monitor: DeviceMonitor | None = None
         try:
-            self._monitor = DeviceMonitor()
-            selector.register(self._monitor.fileno(), selectors.EVENT_READ, lambda _mask: self._changed())
+            self._monitor = monitor() if monitor is not None else None
+            if self._monitor is not None:
+                selector.register(self._monitor.fileno(), selectors.EVENT_READ, lambda _mask: self._changed())
         except (XidwatchError, OSError) as error:
             sys.stderr.write(f"xidwatch: GPUs that come and go are not seen: {error}\n")
         self._look()

@@ -41,6 +41,7 @@ from xidwatch.sinks.web import WebServer
 from xidwatch.sources.live import LiveSource
 from xidwatch.sources.ringbuffer import running_boot_id
 from xidwatch.sources.taskscan import Earlier
+from xidwatch.stage import HOST, Stage
 from xidwatch.tasks import SOURCE as TASKS
 from xidwatch.tasks import Tasks
 from xidwatch.workload import Served, read_workload
@@ -89,13 +90,16 @@ class Watch:
         load: Callable[[], tuple[RuleTable, str]],
         sources: Sequence[Callable[[dict[str, str]], LiveSource]],
         clocks: Clocks | None = None,
+        stage: Stage | None = None,
     ) -> None:
         """Nothing is opened before `run`.
 
         Args:
             load: Reads the rules and says which they are; called at the start and on SIGHUP.
             sources: Each opens one source, given the positions to resume from.
+            stage: What stands around the daemon instead of this machine; None for this machine.
         """
+        self._stage, self._host = stage, HOST if stage is not None else socket.gethostname()
         self.config = config
         rules, self._rules_version = load()
         self.engine = Engine(rules)
@@ -119,6 +123,7 @@ class Watch:
         self._times: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._latencies: dict[str, Latencies] = {}
         self._last_state = ""
+        self._web: WebServer | None = None
         self.snapshot = Snapshot()
 
     def run(self) -> int:
@@ -149,7 +154,7 @@ class Watch:
         )
         earlier = Earlier(boot_id=running_boot_id(), position=self._history.positions().get(TASKS))
         self._tasks = Tasks(config.d_state, earlier, self._wake, self._clocks)
-        self.engine.whose = self._tasks.whose
+        self.engine.whose = self._tasks.whose if self._stage is None else self._stage.whose
         self._remember()
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):
@@ -162,7 +167,8 @@ class Watch:
             self._sources.append(source)
             self._selector.register(source.fileno(), selectors.EVENT_READ, _reader(self, source))
         self._followers = Followers(Path(config.run_dir) / "follow.sock", self._selector, self._greeting)
-        self._gpus = Gpus(self._selector, use_nvml=config.nvml == "auto")
+        stage = self._stage
+        self._gpus = stage.gpus(self._selector) if stage else Gpus(self._selector, use_nvml=config.nvml == "auto")
         self._obey_again()
         if config.workload is not None:
             # A model may lie on a file system that does not answer.
@@ -173,6 +179,7 @@ class Watch:
         self._step()
         self._web = WebServer(config.listen, lambda: self.snapshot, config.web_config_file)
         self._web.start()
+        self._put_state()
         self._tasks.start()
 
     def _remember(self) -> None:
@@ -196,7 +203,8 @@ class Watch:
             self._keep(settled)
         self._announce()
         self._put_state()
-        self._web.close()
+        if self._web is not None:
+            self._web.close()
         self._followers.close()
         if self._tasks is not None:
             self._tasks.close()
@@ -354,7 +362,8 @@ class Watch:
             "schema": "xidwatch.follow/1",
             "change": kind,
             "time_us": now_us,
-            "host": socket.gethostname(),
+            "host": self._host,
+            "demo": self._stage is not None,
             "maintenance": self._maintenance.holds(now_us),
         }
 
@@ -376,7 +385,9 @@ class Watch:
         return {
             "schema": "xidwatch.state/1",
             "time_us": now_us,
-            "host": socket.gethostname(),
+            "host": self._host,
+            "demo": self._stage is not None,
+            "metrics_port": self._web.port if self._web is not None else None,
             "maintenance": {
                 "active": self._maintenance.holds(now_us),
                 "until_us": self._maintenance.until_us,
@@ -454,7 +465,8 @@ class Watch:
     def _read_rules(self) -> None:
         try:
             self._loaded.append(self._load())
-            self._web.reload()
+            if self._web is not None:
+                self._web.reload()
         except XidwatchError as error:
             self._loaded.append(str(error))
         except Exception as error:  # noqa: BLE001  # whatever is wrong with a file, the old table stays in force
@@ -525,6 +537,7 @@ class Watch:
             readings={
                 **(self._gpus.readings() if self._gpus is not None else {}),
                 **(self._tasks.readings() if self._tasks is not None else {}),
+                **(self._stage.readings() if self._stage is not None else {}),
             },
             latencies={name: latency.counts() for name, latency in self._latencies.items()},
         )

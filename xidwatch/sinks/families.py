@@ -78,6 +78,7 @@ FAMILIES = (
     Family("xidwatch_source_last_record_timestamp_seconds", "gauge", ("source",), "When the newest record was logged."),
     Family("xidwatch_parse_failures_total", "counter", ("kind",), "What is certainly ours and could not be read."),
     Family("xidwatch_detection_latency_seconds", "histogram", ("source",), "From the kernel's line to the counter."),
+    Family("xidwatch_demo", "gauge", (), "1 when this node, its GPUs and its kernel's lines are made up; else absent."),
     Family("xidwatch_injection_accepted", "gauge", (), "1 when lines of user space count as the kernel's: a test."),
     Family("xidwatch_rules_reload_success", "gauge", (), "1 when the rules were read without a mistake last time."),
     Family("xidwatch_rules_reload_timestamp_seconds", "gauge", (), "When the rules in force were read."),
