@@ -30,6 +30,7 @@ class Root:
         self.folder = folder
         for name, value in SYSCTL.items():
             self.write(f"proc/sys/kernel/{name}", value)
+        self.write("proc/uptime", "86400.51 900000.00")
         self.write("proc/version", "Linux version 6.8.0-45-generic")
         self.write("proc/cmdline", "BOOT_IMAGE=/vmlinuz ro")
         self.write("proc/consoles", "tty0                 -WU (EC  p  )    4:1")

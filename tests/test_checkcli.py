@@ -289,6 +289,35 @@ def test_nvswitch_without_fabric_manager(root: Root, capsys: pytest.CaptureFixtu
     assert 0 == as_line(root, capsys, "--strict")[0]
 
 
+def test_a_node_that_is_booting_gets_its_time(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the first five minutes a driver or fabric that is not up yet is «not known»: nothing is drained for it."""
+    root.daemon(gpus=[slot(pci, fabric={"probe": "in_progress", "status": 0}) for pci in SLOTS])
+    assert (1, "not fit: 0000:1b:00.0 +7 NVLink fabric in progress") == as_line(root, capsys)
+    root.write("proc/uptime", "95.20 100.00")
+    assert (2, "not known: 0000:1b:00.0 +7 NVLink fabric in progress") == as_line(root, capsys)
+    assert "has been up for 95 s" in check(root, capsys).out
+    root.daemon(gpus=[slot(pci, answer="lost") for pci in SLOTS])
+    assert (1, "not fit: 0000:1b:00.0 +7 lost") == as_line(root, capsys)
+
+
+def test_from_inside_a_container_unseen_gpus_are_not_missing(
+    fake: Fake, root: Root, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A container sees the whole bus and some of the GPUs: those that it does not see are not held against the node."""
+    fake.use("gone")
+    root.link("proc/self/ns/pid", "pid:[4026532281]")
+    assert (2, "not known: 0000:df:00.0 not known to the driver") == as_line(root, capsys)
+
+
+def test_the_daemons_bus_counts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where sysfs is not to be seen, the GPUs that the daemon saw are there; one that left the bus is not."""
+    root = Root(tmp_path, slots=())
+    root.daemon()
+    assert (0, "fit: 8 GPUs, no critical incident") == as_line(root, capsys)
+    root.daemon(gpus=[slot(pci, on_bus=pci != SLOTS[2], missing=pci == SLOTS[2], answer=None) for pci in SLOTS])
+    assert (1, "not fit: 0000:52:00.0 missing") == as_line(root, capsys)
+
+
 # what is said
 
 

@@ -116,10 +116,9 @@ def _config(options: argparse.Namespace, root: Path) -> Config:
 def look(root: Path, config: Config) -> Node:
     """Everything that can be learned of the node in the time there is."""
     now_us = time.time_ns() // 1000
-    on_bus = list_gpus(str(root / "sys"))
-    bus = tuple(BusGpu(pci=str(gpu.pci), driver=gpu.driver, asleep=gpu.asleep) for gpu in on_bus)
     daemon, why = read_state(config.run_dir / "state.json", now_us)
     watching = daemon if daemon is not None and why is None else None
+    bus = _bus(root, watching)
     way, way_why = _way(bus, watching, config)
     awake = [gpu.pci for gpu in bus if not gpu.asleep]
     files = NodeLook(root, awake, _PROGRAMS, sorted(WATCHED))
@@ -146,6 +145,18 @@ def look(root: Path, config: Config) -> Node:
         nvml_why=way_why, processes=files.programs, jobs=tuple(files.jobs), clock_synchronized=files.clock_synchronized,
         expected_gpus=expected, hook_configured=config.hook is not None,
     )  # fmt: skip
+
+
+def _bus(root: Path, daemon: Daemon | None) -> tuple[BusGpu, ...]:
+    """The GPUs on the bus, and those that the daemon sees there where we do not."""
+    told = daemon.gpus if daemon is not None and daemon.gpus is not None else ()
+    found = {
+        str(gpu.pci): BusGpu(pci=str(gpu.pci), driver=gpu.driver, asleep=gpu.asleep) for gpu in list_gpus(str(root / "sys"))
+    }
+    for gpu in told:
+        if gpu.on_bus and gpu.pci not in found:
+            found[gpu.pci] = BusGpu(pci=gpu.pci, driver=gpu.driver)
+    return tuple(found[pci] for pci in sorted(found))
 
 
 def read_state(path: Path, now_us: int) -> tuple[Daemon | None, str | None]:

@@ -73,6 +73,8 @@ def read_gpu(slot: object) -> Gpu:
     fabric = _table(one.get("fabric") or {}, "fabric")
     return Gpu(
         pci=_must(one, "pci", str),
+        on_bus=_may(one, "on_bus", bool),
+        driver=_may(one, "driver", str),
         answer=_may(one, "answer", str),
         since_us=_may(one, "since_us", int),
         missing=_may(one, "missing", bool) or False,

@@ -13,6 +13,9 @@ Fit = Literal["fit", "not_fit", "not_known"]
 FABRIC_MANAGER = "nv-fabricmanager"
 """The kernel keeps 15 characters of a process's name."""
 NVSWITCH = "/sys/bus/pci/drivers/nvidia-nvswitch/"
+_STARTING_S = 300.0
+_STARTS_LATE = ("no_driver", "gpu_driver_not_loaded", "fabric", "fabric_manager")
+"""What is not there yet while a node boots: nothing is drained for it."""
 _PATIENCE_US = 60_000_000
 """A GPU that has been silent for less is slow as far as anyone can tell."""
 
@@ -55,8 +58,13 @@ class Fitness:
 
 def judge_fitness(node: Node, *, warnings_count: bool = False) -> Fitness:
     """The verdict. `warnings_count`: the site wants a node with a warning out of service too."""
-    reasons, warnings = [*_grave(node)], [*_mild(node)]
-    unknowns = [*_unknown(node)]
+    reasons, warnings, unknowns = [], [*_mild(node)], [*_unknown(node)]
+    for one in _grave(node):
+        excuse = _excuse(node, one)
+        if excuse is None:
+            reasons.append(one)
+        else:
+            unknowns.append(replace(one, what=f"{one.what} ({excuse})"))
     if warnings_count:
         reasons, warnings = reasons + warnings, []
     maintenance = node.daemon.maintenance if node.daemon is not None else None
@@ -197,10 +205,10 @@ def _is_others(node: Node, gpu: Gpu) -> bool:
 def _of_fabric(node: Node) -> Iterator[Finding]:
     """With NVSwitch a GPU without its fabric refuses every CUDA program: a node that swallows the queue."""
     for gpu in node.gpus:
-        if gpu.fabric in ("not_started", "in_progress"):
-            state = gpu.fabric.replace("_", " ")
-            yield _about(gpu, "fabric", f"NVLink fabric {state}", f"its registration with the NVLink fabric: {state}; no CUDA "
-                         "program starts before it is completed", f"nvidia-smi -q -i {gpu.pci} | grep -A3 Fabric")  # fmt: skip
+        if gpu.fabric == "in_progress":
+            yield _about(gpu, "fabric", "NVLink fabric in progress",
+                         "its registration with the NVLink fabric is in progress: no CUDA program starts before that is done",
+                         f"nvidia-smi -q -i {gpu.pci} | grep -A3 Fabric")  # fmt: skip
         elif gpu.fabric == "completed" and gpu.fabric_status:
             yield _about(gpu, "fabric", f"NVLink fabric error {gpu.fabric_status}",
                          f"its registration with the NVLink fabric ended with error {gpu.fabric_status}",
@@ -220,6 +228,23 @@ def fabric_manager_runs(node: Node) -> bool | None:
 
 
 # what is not known
+
+
+def _excuse(node: Node, finding: Finding) -> str | None:
+    """Why this may look so without being so; None when there is no such reason."""
+    up_s = _up_s(node)
+    if up_s is not None and up_s < _STARTING_S and finding.id in _STARTS_LATE:
+        return f"the node has been up for {_span(up_s)} and may still be starting"
+    elsewhere = node.tree.text("/proc/self/ns/pid") not in (None, HOST_PID_NAMESPACE)
+    if finding.id == "gpu_not_found" and node.nvml == "asked" and elsewhere:
+        return "asked from inside a container, which may not see all GPUs"
+    return None
+
+
+def _up_s(node: Node) -> float | None:
+    """Seconds since boot (proc(5), /proc/uptime)."""
+    first = (node.tree.text("/proc/uptime") or "").split(" ")[0]
+    return float(first) if first.replace(".", "", 1).isdecimal() else None
 
 
 def _unknown(node: Node) -> Iterator[Finding]:

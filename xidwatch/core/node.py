@@ -60,6 +60,7 @@ class Gpu:
     """What the GPU itself says, through NVML; None where it does not say.
 
     Attributes:
+        on_bus, driver: What the daemon saw on the PCI bus.
         answer: "state" when it told its state, else what stood instead: "lost", "reset_required", "unresponsive", ...
         since_us: Wall clock since when it has not answered.
         missing: Expected in this slot and not there.
@@ -69,6 +70,8 @@ class Gpu:
     """
 
     pci: str
+    on_bus: bool | None = None
+    driver: str | None = None
     answer: str | None = None
     since_us: int | None = None
     missing: bool = False

@@ -19,6 +19,8 @@ LIBRARY = "libnvidia-ml.so"
 _NUMBER = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)*)\b")
 _FABRIC_LOG = re.compile(r"Fabric Manager version (?:is )?:?\s*(\d{3}\.\d+(?:\.\d+)*)")
 _OPTION = re.compile(r"\b(?:nvidia\.)?NVreg_EnableGpuFirmware=(\w+)")
+_OTHER_DRIVERS = ("nouveau", "nova_core", "NovaCore", "nvidiafb", "rivafb")
+"""Drivers of the kernel's own; vfio-pci and its kin give a GPU to a guest on purpose."""
 _MOST_NAMED = 3
 _WIDEST = 32
 """Lanes of a link; a lost device reads 63."""
@@ -109,7 +111,7 @@ def _pcie_width(node: Node) -> str | None:
 
 
 def _driver_bound(node: Node) -> str | None:
-    others = [f"{gpu.pci} {gpu.driver}" for gpu in node.bus if gpu.driver not in (None, "nvidia", "vfio-pci")]
+    others = [f"{gpu.pci} {gpu.driver}" for gpu in node.bus if gpu.driver in _OTHER_DRIVERS]
     return f"another driver has the GPU: {_listed(others)}" if others else None
 
 

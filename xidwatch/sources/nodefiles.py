@@ -24,7 +24,7 @@ _KERNEL = (
 )  # fmt: skip
 _PLAIN = (
     *(f"/proc/sys/kernel/{name}" for name in _KERNEL),
-    "/proc/version", "/proc/mounts", "/proc/consoles", "/proc/cmdline", "/proc/driver/nvidia/version",
+    "/proc/version", "/proc/uptime", "/proc/mounts", "/proc/consoles", "/proc/cmdline", "/proc/driver/nvidia/version",
     "/proc/driver/nvidia/params",
     "/proc/self/ns/pid", "/sys/kernel/kexec_crash_loaded", "/sys/module/pstore/parameters/backend",
     "/sys/fs/cgroup/system.slice/cgroup.procs", "/sys/fs/cgroup/system.slice/xidwatch-hook.service/cgroup.procs",
