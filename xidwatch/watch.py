@@ -281,7 +281,7 @@ class Watch:
 
     def _read(self, source: LiveSource) -> None:
         now_us = self._clocks.wall_us()
-        for record in source.read():
+        for record in source.follow(lambda: self.engine.further(source.name)):
             injected = record.trusted == "no" and self.config.accept_injected
             born = self.engine.feed(source.name, replace(record, trusted="injected") if injected else record, now_us)
             for finding in born:

@@ -21,7 +21,7 @@ from xidwatch.core.identity import Identities
 from xidwatch.core.incident import Finding, Incident
 from xidwatch.core.job import Job
 from xidwatch.core.judge import incident_id, judge
-from xidwatch.core.parse import Parser
+from xidwatch.core.parse import NOTHING, Further, Parser
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run
 from xidwatch.core.stall import with_floor
@@ -128,10 +128,16 @@ class Engine:
             here.twice.clear()
         return born
 
+    def further(self, source: str) -> Further:
+        """Which of a source's next records are wanted, beside those with one of the parsers' words."""
+        return self._sources[source].parser.further() if source in self._sources else NOTHING
+
     def settle(self, now_us: int, *, everything: bool = False) -> list[Settled]:
         """Events that are complete by now, correlated, in the order of their first lines."""
         done = []
         for name, source in self._sources.items():
+            if not source.waiting:
+                continue
             still_open = source.parser.still_open()
             for key, waiting in list(source.waiting.items()):
                 quiet = now_us - waiting.touched_us >= SETTLE_US or now_us - waiting.since_us >= LONGEST_WAIT_US

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ from xidwatch.sources.journalread import (
     open_reader,
 )
 from xidwatch.sources.journalspan import Progress
-from xidwatch.sources.live import RETRY_S, Bell, SourceHealth, Tally
+from xidwatch.sources.kmsgblock import Ask, is_worth_reading
+from xidwatch.sources.live import MOST_WORTH, RETRY_S, Bell, SourceHealth, Tally
 
 _MISSED_TEXT = lazy(r"Missed (\d+) kernel messages")
 _MOST_BROKEN = 100
@@ -56,6 +57,8 @@ class JournalSource:
         self._stream = stream
         self._cursor = resume or ""
         self._seq = 0
+        self._fed = 0
+        self._boot_id: str | None = None
         self._tally = Tally()
         self._bell = Bell(retry_s)
         self._reader: Any = None
@@ -94,6 +97,22 @@ class JournalSource:
         except OSError as reason:
             self._fail(reason.strerror or str(reason))
         return records
+
+    def follow(self, ask: Ask, most: int = MOST_WORTH) -> Iterator[Record]:
+        """The next records that matter. See `LiveSource`."""
+        for record in self.read(most):
+            if self._is_wanted(record, ask):
+                self._fed = record.seq
+                yield record
+
+    def _is_wanted(self, record: Record, ask: Ask) -> bool:
+        if record.boot_id != self._boot_id:
+            self._boot_id = record.boot_id
+            return True
+        further, behind = ask(), record.seq - self._fed
+        if behind <= further.whole or is_worth_reading(record.text):
+            return True
+        return behind <= further.among and any(word in record.text for word in further.words)
 
     def _read(self, records: list[Record], most: int) -> None:
         """Read to the end before looking at what journald did to its files: removed ones can no longer be read then."""
@@ -144,7 +163,8 @@ class JournalSource:
             return None
         self._seq += 1
         record = replace(record, stream=self._stream, seq=self._seq, line=self._seq)
-        self._tally.take(record)
+        self._tally.passed(1, record.wall_us)
+        self._tally.look(record)
         return record
 
     # --- opening ---

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import select
 import stat
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xidwatch.core.kmsg import parse_kmsg
-from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
-from xidwatch.sources.live import RETRY_S, Bell, SourceHealth, Tally
+from xidwatch.sources.kmsgblock import Ask, Block, is_worth_reading, number_of
+from xidwatch.sources.live import MOST_WORTH, RETRY_S, Bell, SourceHealth, Tally
 from xidwatch.sources.printk_clock import PrintkClock
 from xidwatch.sources.ringbuffer import running_boot_id
 
 _LARGEST_READ = 1 << 16
-_NUMBER = lazy(rb"\d{1,10},(\d{1,20})[,;]")
+_LARGEST_RECORD = 1 << 13
+"""Source: linux kernel/printk/internal.h, PRINTK_MESSAGE_MAX and CONSOLE_EXT_LOG_MAX."""
+_MOST_IN_BLOCK = 512
+_MOST_BYTES = 1 << 18
+"""Read at one go before the loop looks at everything else: some milliseconds' worth."""
+_PIPE_BYTES = 1 << 20
 
 
 class KmsgSource:
@@ -58,7 +64,10 @@ class KmsgSource:
         self._bell = Bell(retry_s)
         self._descriptor: int | None = None
         self._is_device = False
-        self._lines: deque[bytes] = deque()
+        self._block: Block | None = None
+        self._passing = False
+        self._fresh = True
+        self._fed = -1
         self._rest = b""
         self._open()
 
@@ -82,25 +91,75 @@ class KmsgSource:
 
     def read(self, most: int = 1000) -> list[Record]:
         """The next records, at most `most`."""
+        return list(self._follow(None, most))
+
+    def follow(self, ask: Ask, most: int = MOST_WORTH) -> Iterator[Record]:
+        """The next records that matter. See `LiveSource`."""
+        return self._follow(ask, most)
+
+    def _follow(self, ask: Ask | None, most: int) -> Iterator[Record]:
         due = self._bell.time_has_come()
         if self._descriptor is None and not (due and self._reopened()):
-            return []
-        records: list[Record] = []
+            return
         self._clock.look()
+        read = 0
         try:
-            for raw in self._raw():
-                if (record := self._accept(raw)) is not None:
-                    records.append(record)
-                    if len(records) >= most:
-                        self._caught_up = False
-                        self._bell.ring_now()  # a pipe's bytes may all be here already
+            while most > 0 and read < _MOST_BYTES:
+                if self._block is None and not (raw := self._raw()):
+                    self._caught_up = True
+                    self._bell.all_well()
+                    return
+                if self._block is None:
+                    read += len(raw)
+                    self._begin(Block(raw), ask)
+                for record in self._wanted(ask):
+                    yield record
+                    most -= 1
+                    if most <= 0:
                         break
-            else:
-                self._caught_up = True
-                self._bell.all_well()
         except OSError as reason:
             self._fail(reason.strerror or str(reason))
-        return records
+            return
+        self._caught_up = False
+        self._bell.ring_now()  # a pipe's bytes may all be here already
+
+    def _begin(self, block: Block, ask: Ask | None) -> None:
+        """Take a whole block in at once, if it goes on where the last one ended and nobody needs to see each of its records."""
+        self._block, self._passing = block, False
+        if block.first is None or ask is None or self._fresh:
+            return
+        if self._last is not None and block.first <= self._last:
+            return
+        self._passing = True
+        if self._last is not None:
+            self._tally.lost += block.first - self._last - 1
+
+    def _wanted(self, ask: Ask | None) -> Iterator[Record]:
+        """What is wanted of the block; it is gone when that is all."""
+        block = self._block
+        if block is None:
+            return
+        if ask is not None and self._passing:
+            for raw in block.wanted(ask, self._fed):
+                if (record := parse_kmsg(raw)) is not None and record.since_boot_us is not None:
+                    self._last = self._fed = record.seq
+                    yield self._told(record)
+            self._pass(block)
+        else:
+            for raw in block.every():
+                if (record := self._accept(raw)) is not None and self._is_wanted(record, ask):
+                    self._last = self._fed = record.seq
+                    yield record
+        self._block = None
+
+    def _is_wanted(self, record: Record, ask: Ask | None) -> bool:
+        if ask is None or self._fresh:
+            self._fresh = False
+            return True
+        further, behind = ask(), record.seq - self._fed
+        if behind <= further.whole or is_worth_reading(record.text):
+            return True
+        return behind <= further.among and any(word in record.text for word in further.words)
 
     def _reopened(self) -> bool:
         self._open()
@@ -119,7 +178,11 @@ class KmsgSource:
         except OSError as reason:
             self._fail(reason.strerror or str(reason))
         else:
-            self._lines.clear()
+            if not self._is_device:
+                # So that a writer who does not wait may write on while we are busy; refused beyond the user's limit.
+                with contextlib.suppress(OSError):
+                    fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+            self._block, self._fresh = None, True
             self._rest = b""
             self._tally.why = None
 
@@ -135,39 +198,42 @@ class KmsgSource:
             os.close(self._descriptor)
             self._descriptor = None
 
-    def _raw(self) -> Iterator[bytes]:
-        """Records as long as some are there.
+    def _raw(self) -> bytes:
+        """What is there, whole records only; empty when nothing is.
 
         Raises:
             OSError: it cannot be read any more.
         """
         if not self._is_device:
-            yield from self._raw_lines()
-            return
+            return self._raw_of_pipe()
+        records: list[bytes] = []
         descriptor = self._descriptor
-        while descriptor is not None:
+        while descriptor is not None and len(records) < _MOST_IN_BLOCK:
             try:
-                raw = os.read(descriptor, _LARGEST_READ)
+                raw = os.read(descriptor, _LARGEST_RECORD)
             except BlockingIOError:
-                return
+                break
             except BrokenPipeError:  # the record we stood at was overwritten; the gap in the numbers says how many
+                if records:
+                    break
                 continue
             if not raw:
                 raise OSError("no device that keeps a log")
-            yield raw
+            records.append(raw)
+        return b"".join(records)
 
-    def _raw_lines(self) -> Iterator[bytes]:
+    def _raw_of_pipe(self) -> bytes:
         """The same from a pipe, where one read gives many records and may cut one."""
-        while True:
-            while self._lines:
-                line = self._lines.popleft()
-                if line and not line.startswith(b" "):
-                    yield line
-            chunk = self._chunk()
-            if chunk is None:
-                return
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            self._lines.extend(lines)
+        while (chunk := self._chunk()) is not None:
+            whole, newline, rest = chunk.rpartition(b"\n")
+            if newline:
+                raw, self._rest = self._rest + whole + newline, rest
+                return raw
+            self._rest += chunk
+            if len(self._rest) > _MOST_BYTES:
+                self._rest = b""
+                self._tally.malformed += 1
+        return b""
 
     def _chunk(self) -> bytes | None:
         """What is in the pipe; None when nothing is. A pipe that nobody has opened for writing yet is empty, not at its end."""
@@ -181,17 +247,30 @@ class KmsgSource:
             return chunk
         raise OSError("its writer is gone")
 
+    def _pass(self, block: Block) -> None:
+        """Done with a block of which most was passed over: it counts as read."""
+        if self._caught_up:
+            self._clock.arrived(block.latest_us())
+        self._last = block.last
+        self._tally.passed(block.count, self._clock.tell(block.latest_us())[0])
+
     def _accept(self, raw: bytes) -> Record | None:
         record = parse_kmsg(raw)
         if record is None or record.since_boot_us is None:
-            number = _NUMBER.match(raw)
-            self._tally.malformed += number is None or self._advance(int(number[1]))
+            number = number_of(raw)
+            self._tally.malformed += number is None or self._advance(number)
             return None
         if not self._advance(record.seq):
             return None
         if self._caught_up:
             self._clock.arrived(record.since_boot_us)
-        wall_us, uncertainty_s = self._clock.tell(record.since_boot_us)
+        record = self._told(record)
+        self._tally.passed(1, record.wall_us)
+        return record
+
+    def _told(self, record: Record) -> Record:
+        """The record with what the source knows of it."""
+        wall_us, uncertainty_s = self._clock.tell(record.since_boot_us or 0)
         record = replace(
             record,
             stream=self._stream,
@@ -201,7 +280,7 @@ class KmsgSource:
             time_source="boot_offset",
             uncertainty_s=uncertainty_s,
         )
-        self._tally.take(record)
+        self._tally.look(record)
         return record
 
     def _advance(self, seq: int) -> bool:

@@ -7,13 +7,16 @@ import ctypes
 import os
 import select
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from xidwatch.core.parse import LITERALS
 from xidwatch.core.record import Record
+from xidwatch.sources.kmsgblock import Ask
 
+MOST_WORTH = 200
+"""Records that matter, dealt with at one go before the loop looks at everything else."""
 RETRY_S = (0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 """Seconds to wait before the first, second, ... attempt to open a source again; the last one goes on."""
 
@@ -25,7 +28,7 @@ class SourceHealth:
     Attributes:
         up: It is open and being read.
         why: What is wrong, for a person; None while up.
-        records_total: Records handed out.
+        records_total: Records read, whether anybody wanted to see them or not.
         lost_records_total: Records that were overwritten before they could be read, exactly.
         gaps_total: Stretches of unknown length that are gone: the journal no longer had the place to resume from.
         restarts_total: How often it was opened again.
@@ -58,6 +61,13 @@ class LiveSource(Protocol):
     def read(self, most: int = 1000) -> list[Record]:
         """The next records, at most `most`; fewer only when no more are there now. `Record.seq` ascends."""
 
+    def follow(self, ask: Ask, most: int = MOST_WORTH) -> Iterator[Record]:
+        """The next records that matter, at most `most`; to be taken to the end before anything else is asked.
+
+        The first of a boot, those with one of the parsers' words, and those that `ask` wants; it is asked again when the one
+        before has been dealt with. All others are counted and skipped, which shows in `Record.seq`.
+        """
+
     def position(self) -> str:
         """Where to resume behind the records handed out so far; "" before anything is known."""
 
@@ -81,10 +91,13 @@ class Tally:
     malformed: int = 0
     last_wall_us: int | None = None
 
-    def take(self, record: Record) -> None:
-        """Count a record that is handed out."""
-        self.records += 1
-        self.last_wall_us = record.wall_us
+    def passed(self, records: int, last_wall_us: int | None) -> None:
+        """Count records that were read."""
+        self.records += records
+        self.last_wall_us = last_wall_us
+
+    def look(self, record: Record) -> None:
+        """Count a record that user space wrote and that reads like a fault's."""
         if record.trusted == "no" and any(literal in record.text for literal in LITERALS):
             self.untrusted += 1
 

@@ -1,0 +1,81 @@
+"""How many records a second the daemon takes without losing one that matters, and what each costs.
+
+    python -m bench.flood [RECORDS=300000]
+
+A pipe stands for /dev/kmsg: it makes its writer wait instead of losing, so the greatest rate is records over the time until
+the last is counted. Exit status 1 when a record or an event is missing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from bench.watched import Watched, load, on_pipe
+
+_ORDINARY = (
+    "docker0: port 1(veth5a3f21c) entered blocking state",
+    "eth0: renamed from veth9d1c2ab",
+    "IPv6: ADDRCONF(NETDEV_CHANGE): veth5a3f21c: link becomes ready",
+    'audit: type=1400 audit(1790000000.123:4711): apparmor="STATUS" operation="profile_replace" name="docker-default"',
+    "mlx5_core 0000:17:00.0 ens1f0np0: Link settings changed to 200000 Mb/s full duplex",
+    "perf: interrupt took too long (3154 > 3141), lowering kernel.perf_event_max_sample_rate to 63250",
+    "TCP: request_sock_TCP: Possible SYN flooding on port 8080. Sending cookies.",
+    "usb 1-1: new high-speed USB device number 4 using xhci_hcd",
+)
+_GPUS = ("0000:1b:00", "0000:43:00", "0000:52:00", "0000:61:00", "0000:9d:00", "0000:c3:00", "0000:d1:00", "0000:df:00")
+_SLICE = 2000
+
+
+def mixed(first: int, count: int, every: int) -> list[str]:
+    """Texts of which each `every`th is an Xid."""
+    return [
+        f"NVRM: Xid (PCI:{_GPUS[n % 8]}): 31, pid={4000 + n // 100_000}, name=python3, Ch 00000008, intr 00000000. MMU Fault: "
+        f"ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f32_{n & 0xFFFFFFF:08x}. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+        if n % every == 0
+        else f"{_ORDINARY[n % 8]} {n}"
+        for n in range(first, first + count)
+    ]
+
+
+def flood(
+    daemon: Watched, slices: Sequence[bytes], write: Callable[[bytes], None], records: int, events: int
+) -> tuple[float, float, bool]:
+    """Seconds of wall clock and of CPU until all is counted, and whether nothing is missing."""
+    before, start = daemon.usage().cpu_s, time.monotonic()
+    for one in slices:
+        write(one)
+    read = daemon.wait_for("xidwatch_source_records_total", records, source="kmsg")
+    took_s = time.monotonic() - start
+    seen = daemon.wait_for("xidwatch_xid_events_total", events)
+    lost = daemon.total("xidwatch_source_lost_records_total", source="kmsg")
+    return took_s, daemon.usage().cpu_s - before, (read, seen, lost) == (records, events, 0)
+
+
+def measure(name: str, records: int, every: int) -> bool:
+    """Print one mix's figures; True when nothing was lost."""
+    with on_pipe() as (daemon, pipe):
+        slices = [pipe.records(mixed(at, _SLICE, every)) for at in range(0, records, _SLICE)]
+        took_s, cpu_s, whole = flood(daemon, slices, pipe.write, records, -(-records // every))
+        usage = daemon.usage()
+        print(
+            f"flood: {name}: {records / took_s:,.0f} records/s, {1e6 * cpu_s / records:.2f} us of CPU each, "
+            f"{'nothing lost' if whole else 'SOMETHING IS MISSING'}; {usage.main_mib:.1f} MiB resident; {load()}",
+            flush=True,
+        )
+    return whole
+
+
+def main(records: int) -> int:
+    """Measure and print. Returns the exit code."""
+    whole = [
+        measure("ordinary records", records, records + 1),
+        measure("one Xid in 1,000 records", records, 1000),
+        measure("nothing but Xids", records // 10, 1),
+    ]
+    return 0 if all(whole) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 300_000))
