@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -189,3 +190,32 @@ def test_all_cases_in_one_log(tmp_path: Path, rules: RuleTable) -> None:
         parts += [filler(150 + nth, nth * 4000), (FIXTURES / name / LOG).read_bytes(), b"\n"]
     log = b"".join(parts)
     agree(tmp_path / "all", log * (1 + (5 << 20) // len(log)), rules)
+
+
+def packed_agree(log: Path, content: bytes, rules: RuleTable) -> None:
+    """A packed log gives what the same bytes give when every line is read; its own size and name aside."""
+    log.write_bytes(content)
+    packed = log.with_suffix(".gz")
+    packed.write_bytes(gzip.compress(content, compresslevel=1))
+    told, expected = read([packed], rules, whole=False), read([log], rules, whole=True)
+    assert expected.inputs[0].records == told.inputs[0].records
+    assert replace(expected, inputs=()) == replace(told, inputs=())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_packed_logs_without_years_are_searched_once(seed: int, tmp_path: Path, rules: RuleTable) -> None:
+    """Where a packed log's end tells the year, what is kept until then is what is wanted: faults, neighbours, dates, ends."""
+    dice = random.Random(seed)
+    yearless = [name for name in case_names() if not any(line.delta_us is not None for line in lines_of(name))]
+    parts = [PAD]
+    for at, name in enumerate(dice.sample(yearless, 6)):
+        case = (FIXTURES / name / LOG).read_bytes()
+        parts += [case, b"\n", filler(dice.choice((1, 2, 40, 290, 20_000)), 1000 * at)]
+    parts += [b"x" * dice.choice((1, 70_000, 300_000)), b"\n"] if dice.random() < 0.4 else []
+    packed_agree(tmp_path / "log", b"".join(parts), rules)
+
+
+def test_packed_storms_are_read_twice(tmp_path: Path, rules: RuleTable) -> None:
+    """What is too much to be kept until the end has been seen is unpacked once more."""
+    line = b"Jan  3 10:00:00 node01 kernel: [  100.000000] NVRM: Xid (PCI:0000:07:00): 45, pid=4711, name=python3, Ch %08x\n"
+    packed_agree(tmp_path / "log", PAD + b"".join(line % (n % 512) for n in range(170_000)) + PAD, rules)

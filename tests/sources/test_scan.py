@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from xidwatch.core.parse import NOTHING, Further
 from xidwatch.sources import scan
+from xidwatch.sources.blocks import BEFORE, LINE_BYTES, Block, searched
 from xidwatch.sources.literals import find_hits
-from xidwatch.sources.scan import LINE_BYTES, SMALL_BYTES, scan_lines
+from xidwatch.sources.scan import SMALL_BYTES, scan_lines
 
 WORDS = ("NVRM:", "blocked for more than", "soft lockup")
 
@@ -33,7 +34,7 @@ def plain(text: bytes, after: int) -> list[tuple[int, bytes]]:
     wanted = set(range(min(scan.FIRST_LINES, len(all_of_them))))
     for at, (_, piece) in enumerate(all_of_them):
         if any(word.encode() in piece for word in WORDS):
-            wanted |= set(range(max(0, at - scan.BEFORE), min(len(all_of_them), at + after + 1)))
+            wanted |= set(range(max(0, at - BEFORE), min(len(all_of_them), at + after + 1)))
     return [all_of_them[at] for at in sorted(wanted)]
 
 
@@ -115,9 +116,9 @@ def test_a_fault_while_searching_is_raised() -> None:
     def broken(_block: bytes) -> list[int]:
         raise MemoryError
 
-    blocks = [scan._Block(FILLER, 0, len(FILLER))]
+    blocks = [Block(FILLER, 0, len(FILLER))]
     with pytest.raises(MemoryError):
-        list(scan._Crew(iter(blocks), [find_hits(WORDS), broken]).blocks())
+        list(searched(iter(blocks), [find_hits(WORDS), broken]))
 
     def chunks() -> Iterator[bytes]:
         yield FILLER

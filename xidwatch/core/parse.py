@@ -69,10 +69,12 @@ class Parser:
     malformed_total: int = 0
     _open: deque[_Open] = field(default_factory=lambda: deque(maxlen=_MOST_OPEN))
     _seq: int = 0
+    _wish: Further | None = None
 
     def feed(self, record: Record) -> Iterator[Event | Context]:
         """Events that begin on this record, events that it extends (same uid as before), and context."""
         passed, self._seq = record.seq - self._seq - 1, record.seq
+        self._wish = None
         if self._open and passed > 0:
             self._pass(passed)
         if self._open and (extended := self._extend(record)) is not None:
@@ -100,8 +102,11 @@ class Parser:
 
     def further(self) -> Further:
         """What the open events wish to see. Skipped lines show in `Record.seq`."""
-        if not self._open:
-            return NOTHING
+        if self._wish is None:
+            self._wish = self._wished() if self._open else NOTHING
+        return self._wish
+
+    def _wished(self) -> Further:
         whole = among = 0
         for item in self._open:
             whole, among = max(whole, min(item.near, item.left)), max(among, item.left)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from xidwatch.errors import XidwatchError
-from xidwatch.sources.scan import CHUNK_BYTES
+from xidwatch.sources.blocks import CHUNK_BYTES
 
 if TYPE_CHECKING:
     import zstandard

@@ -21,13 +21,14 @@ from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.sources.archive import Archive, Waiting
+from xidwatch.sources.blocks import CHUNK_BYTES, Block, search_ahead
 from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
 from xidwatch.sources.folder import Family, find_logs, is_journal_file, reading_order
-from xidwatch.sources.literals import find_hits
+from xidwatch.sources.literals import find_hits, line_searches
 from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
 from xidwatch.sources.repeats import Repeats
 from xidwatch.sources.ringbuffer import RingBuffer
-from xidwatch.sources.scan import CHUNK_BYTES, FIRST_LINES, NumberedLine, every_line, scan_lines
+from xidwatch.sources.scan import FIRST_LINES, NumberedLine, every_line, scan_blocks, scan_lines
 
 AFTER_LINES = 200
 _BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")
@@ -269,6 +270,7 @@ class _Reading:
         self._later_file = place.seq > 0
         self._boot_ids: dict[str, None] = {}
         self._boot_lines = 0
+        self._ahead: list[Block] | None = None
         self._joiner = Joiner()
         self._repeats = Repeats(self._told)
 
@@ -289,7 +291,7 @@ class _Reading:
 
     def records(self) -> Iterator[Record]:
         """The records in order of time."""
-        chunks = self._counted(self._archive.chunks())
+        chunks: Iterator[bytes] = self._counted(self._archive.chunks())
         head: list[bytes] = []
         for chunk in chunks:
             head.append(chunk)
@@ -297,9 +299,10 @@ class _Reading:
                 break
         start = b"".join(head)
         seen = probe(start[:HEAD_BYTES], self._tail(start))
+        chunks = itertools.chain(head, chunks)
         if self._needs_last_lines(seen, start):
-            seen = probe(start[:HEAD_BYTES], _packed_tail(self._archive.path))
-        for record in self._by_kind(seen, itertools.chain(head, chunks)):
+            seen, chunks = self._to_its_end(seen, start, chunks)
+        for record in self._by_kind(seen, chunks):
             self._tally.add(record)
             if record.boot_id is not None and record.boot_id not in self._boot_ids:
                 self._boot_ids[record.boot_id] = None
@@ -389,6 +392,8 @@ class _Reading:
         if self._inputs.whole:
             return every_line(chunks)
         after = AFTER_LINES if self._inputs.reader is None else self._further
+        if self._ahead is not None:
+            return scan_blocks(self._ahead, words, after, sampled=True)
         return scan_lines(chunks, words, after, sampled=any(map(_lacks_year, seen.head)))
 
     def _told(self) -> tuple[Record, Hashable] | None:
@@ -441,6 +446,18 @@ class _Reading:
         if not self._archive.packing or not self._archive.seekable or self._clock.year is not None or len(start) < HEAD_BYTES:
             return False
         return any(map(_lacks_year, seen.head))
+
+    def _to_its_end(self, seen: Probe, start: bytes, chunks: Iterator[bytes]) -> tuple[Probe, Iterator[bytes]]:
+        """What a packed log looks like with its end, and its bytes once more; most are not needed again."""
+        ahead = search_ahead(chunks, line_searches(_WANTED), _TAIL_BYTES)
+        seen = probe(start[:HEAD_BYTES], ahead.tail)
+        if seen.kind == "text" and not seen.reversed and not _needs_every_line(seen) and not self._inputs.whole:
+            self._ahead = ahead.blocks
+        if self._ahead is not None:
+            return seen, iter(())
+        self._bytes = 0
+        self._archive.notes.clear()
+        return seen, self._counted(self._archive.chunks())
 
     # --- newest first ---
 
@@ -561,17 +578,6 @@ def _one_line(entry: bytes) -> bytes:
 def _numbered(line: bytes) -> NumberedLine:
     number, _, entry = line.partition(b" ")
     return int(number) if number.isdigit() else 0, entry
-
-
-def _packed_tail(path: str) -> bytes:
-    archive = Archive(path)
-    last = b""
-    try:
-        for chunk in archive.chunks():
-            last = chunk if len(chunk) >= _TAIL_BYTES else last[-_TAIL_BYTES:] + chunk
-    finally:
-        archive.close()
-    return last[-_TAIL_BYTES:]
 
 
 def _count_lines(chunks: Iterable[bytes]) -> tuple[int, int]:

@@ -2,36 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
-import os
-import sys
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xidwatch.core.parse import NOTHING, Further
+from xidwatch.sources.blocks import BEFORE, LINE_BYTES, Block, chunked, has_long_line, searched, whole_lines
 from xidwatch.sources.literals import Hits, count_lines, find_hits, line_searches, together
 
-if TYPE_CHECKING:
-    import queue
-
-CHUNK_BYTES = 1 << 20
-LINE_BYTES = 1 << 16
-"""A longer line is read as pieces of this length that share its number."""
 SMALL_BYTES = 1 << 18
 """An input below this is yielded whole."""
 FIRST_LINES = 20
 LAST_LINES = 150
-BEFORE = 2
-_HALF_LINE = LINE_BYTES // 2
 _NEWLINE = ord(b"\n")
 _DATE_BYTES = len("Jan 31")
 _WORDS_BYTES = 1 << 16
-_MOST_WORKERS = 4
-_MOST_AHEAD = 8
-"""Blocks that were taken and wait to be dealt with, or are being searched."""
-_PATIENCE_S = 0.0005
-"""So long a thread that has found something waits for Python's lock: with the usual 5 ms it would idle most of the time."""
 
 NumberedLine = tuple[int, bytes]
 Ask = Callable[[], Further]
@@ -59,28 +43,26 @@ def scan_lines(
     else:
         yield from every_line(head)
         return
-    scanner = _Scanner(line_searches(tuple(literals)), after, sampled=sampled)
-    yield from scanner.read(head, feed)
+    searches = line_searches(tuple(literals))
+    blocks = searched(whole_lines(chunked(head, feed)), searches)
+    yield from _Scanner(together(searches), after, sampled=sampled).read(blocks)
+
+
+def scan_blocks(
+    blocks: Iterable[Block], literals: Sequence[str], after: int | Ask, *, sampled: bool = False
+) -> Iterator[NumberedLine]:
+    """The same of a log that has been searched for these literals."""
+    yield from _Scanner(together(line_searches(tuple(literals))), after, sampled=sampled).read(blocks)
 
 
 def every_line(chunks: Iterable[bytes]) -> Iterator[NumberedLine]:
     """All lines and pieces of lines."""
     lines = _Lines()
-    for block in _whole_lines(_blocks(chunks)):
+    for block in whole_lines(chunked(chunks)):
         yield from lines.all(block.bytes, block.start, block.stop)
 
 
 # --- lines ---
-
-
-class _Block(NamedTuple):
-    """Whole lines: those of `bytes` from `start` to `stop`, `lines` in number; `hits` may lie outside."""
-
-    bytes: bytes
-    start: int
-    stop: int
-    hits: Sequence[int] = ()
-    lines: int = 0
 
 
 class _Lines:
@@ -110,9 +92,8 @@ class _Lines:
 class _Scanner:
     """The state of one scan."""
 
-    def __init__(self, searches: Sequence[Hits], after: int | Ask, *, sampled: bool) -> None:
-        self._searches = searches
-        self._hits = together(searches)
+    def __init__(self, hits: Hits, after: int | Ask, *, sampled: bool) -> None:
+        self._hits = hits
         self._ask = after if callable(after) else None
         self._after = 0 if callable(after) else after
         self._sampled = sampled
@@ -127,23 +108,31 @@ class _Scanner:
         self._passed: deque[tuple[int, bytes, int, int]] = deque(maxlen=LAST_LINES)
         """(number of the line behind, block, start, stop), one behind the other."""
 
-    def read(self, head: Iterable[bytes], feed: Iterator[bytes]) -> Iterator[NumberedLine]:
-        """The lines worth reading of `head` and then `feed`."""
-        for block in _Crew(_whole_lines(_blocks(head, feed)), self._searches).blocks():
-            if self._lines.inside or _has_long_line(block):
+    def read(self, blocks: Iterable[Block]) -> Iterator[NumberedLine]:
+        """The lines worth reading of blocks that have been searched."""
+        for block in blocks:
+            if not block.bytes:
+                self._skip(block.lines)
+            elif self._lines.inside or has_long_line(block):
                 yield from self._pieces(block)
             else:
                 yield from self._block(block)
         yield from self._last(LAST_LINES)
 
-    def _block(self, block: _Block) -> Iterator[NumberedLine]:
+    def _skip(self, lines: int) -> None:
+        """Lines that are not there."""
+        self._lines.number += lines
+        self._left, self._among = max(0, self._left - lines), max(0, self._among - lines)
+        self._passed.clear()
+
+    def _block(self, block: Block) -> Iterator[NumberedLine]:
         """Lines that nobody asked for are counted, not cut."""
-        text, at, stop, _, lines = block
+        text, at, stop, _, lines, opens = block
         first = self._lines.number
         hits = [*block.hits, stop]
         upcoming, ask = 0, self._ask
         self._searched = (0, 0, ())
-        if self._sampled and stop - at > LINE_BYTES and text[at : at + _DATE_BYTES] != self._sample:
+        if self._sampled and opens and text[at : at + _DATE_BYTES] != self._sample:
             self._sample = text[at : at + _DATE_BYTES]
             self._left = max(self._left, 1)
         while at < stop:
@@ -226,7 +215,7 @@ class _Scanner:
         self._passed.clear()
         return lines[::-1]
 
-    def _pieces(self, block: _Block) -> Iterator[NumberedLine]:
+    def _pieces(self, block: Block) -> Iterator[NumberedLine]:
         """Line by line, for blocks with very long lines."""
         for number, piece in self._lines.all(block.bytes, block.start, block.stop):
             hit = bool(self._hits(piece))
@@ -244,110 +233,3 @@ class _Scanner:
                     self._heed(self._ask())
             else:
                 self._passed.append((number + 1, piece + b"\n", 0, len(piece) + 1))
-
-
-def _blocks(*sources: Iterable[bytes]) -> Iterator[bytes]:
-    """The chunks, none longer than CHUNK_BYTES, small ones (of an unpacked file) several together."""
-    small: list[bytes] = []
-    size = 0
-    for chunk in itertools.chain(*sources):
-        if len(chunk) + size < CHUNK_BYTES:
-            small.append(chunk)
-            size += len(chunk)
-            continue
-        if small:
-            yield b"".join(small)
-            small, size = [], 0
-        for at in range(0, len(chunk), CHUNK_BYTES):
-            yield chunk if len(chunk) <= CHUNK_BYTES else chunk[at : at + CHUNK_BYTES]
-    if small:
-        yield b"".join(small)
-
-
-def _whole_lines(chunks: Iterable[bytes]) -> Generator[_Block, None, None]:
-    """The chunks, free of the half lines at their ends; those come in blocks of their own."""
-    rest = b""
-    for chunk in chunks:
-        stop = chunk.rfind(b"\n") + 1
-        start = 0
-        if stop and rest:
-            start = chunk.find(b"\n") + 1
-            rest += chunk[:start]
-            yield _Block(rest, 0, len(rest))
-            rest = b""
-        if start < stop:
-            yield _Block(chunk, start, stop)
-        rest += chunk[stop:]
-        if len(rest) > LINE_BYTES:
-            pieces = len(rest) // LINE_BYTES * LINE_BYTES
-            yield _Block(rest[:pieces], 0, pieces)
-            rest = rest[pieces:]
-    if rest:
-        yield _Block(rest, 0, len(rest))
-
-
-def _has_long_line(block: _Block) -> bool:
-    """Whether a line might be longer than LINE_BYTES: some half of one has no newline."""
-    text, start, stop = block[:3]
-    return any(text.find(b"\n", at, at + _HALF_LINE) < 0 for at in range(start, stop - _HALF_LINE, _HALF_LINE))
-
-
-class _Crew:
-    """Threads that each take the next block, search it and count its lines, while this one deals with what they found.
-
-    A block of a packed log is unpacked by the thread that takes it, while another searches the one before: reading,
-    unpacking and searching do without Python's lock.
-    """
-
-    def __init__(self, blocks: Iterator[_Block], searches: Sequence[Hits]) -> None:
-        import queue
-        import threading
-
-        self._blocks = blocks
-        self._hits = together(searches)
-        self._taking = threading.Lock()
-        self._over = False
-        self._room = threading.Semaphore(_MOST_AHEAD)
-        self._answer: Callable[[], queue.SimpleQueue[_Block | BaseException | None]] = queue.SimpleQueue
-        self._taken: queue.SimpleQueue[queue.SimpleQueue[_Block | BaseException | None]] = queue.SimpleQueue()
-        self._workers = [
-            threading.Thread(target=self._work, name="scan", daemon=True)
-            for _ in range(max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)))))
-        ]
-
-    def blocks(self) -> Generator[_Block, None, None]:
-        """The same blocks in their order, with their hits and the number of their lines."""
-        for worker in self._workers:
-            worker.start()
-        patience_s = sys.getswitchinterval()
-        sys.setswitchinterval(_PATIENCE_S)
-        try:
-            while (found := self._taken.get().get()) is not None:
-                if isinstance(found, BaseException):
-                    raise found
-                self._room.release()
-                yield found
-        finally:
-            sys.setswitchinterval(patience_s)
-            self._over = True
-            self._room.release(len(self._workers))
-
-    def _work(self) -> None:
-        while True:
-            self._room.acquire()
-            answer = self._answer()
-            try:
-                with self._taking:
-                    if self._over:
-                        return
-                    self._taken.put(answer)
-                    if (block := next(self._blocks, None)) is None:
-                        self._over = True
-                answer.put(self._searched(block) if block is not None else None)
-            except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
-                self._over = True
-                answer.put(reason)
-
-    def _searched(self, block: _Block) -> _Block:
-        text, start, stop = block[:3]
-        return block._replace(hits=self._hits(text), lines=count_lines(text, start, stop))
