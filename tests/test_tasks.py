@@ -64,6 +64,7 @@ class Node:
         """Incidents that are not over, so many seconds from now."""
         self.hands.seconds += seconds
         self.tasks.turn()
+        self.once(lambda: self.tasks.reads_under_way() == 0)
         self._heed()
         return active(list(self.engine.incidents.values()))
 
@@ -79,16 +80,10 @@ class Node:
 
     def stuck_for(self, seconds: float) -> list[Incident]:
         """Look from now on; the evidence has time to arrive."""
-        self.later(0)
-        self.later(5)
-        self.once(lambda: self.tasks.position() and self._evidence_is_there())
-        for _ in range(int(seconds // 5) - 1):
+        found = self.later(0)
+        for _ in range(int(seconds // 5)):
             found = self.later(5)
         return found
-
-    def _evidence_is_there(self) -> bool:
-        scan = self.tasks._scan
-        return scan is not None and len(scan._evidence) == len(scan.view.open)
 
     def _heed(self) -> None:
         now_us = self.hands.wall_us()

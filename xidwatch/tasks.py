@@ -17,6 +17,7 @@ from xidwatch.core.record import Record
 from xidwatch.core.wait import is_worth_an_incident, observation, with_owner
 from xidwatch.render.as_blocked import way_out
 from xidwatch.sinks.history import TotalKey
+from xidwatch.sources.machine import virtualization
 from xidwatch.sources.procfs import ProcReader
 from xidwatch.sources.taskscan import Clocks, Earlier, Patience, TaskScan, View
 
@@ -53,7 +54,8 @@ class Tasks:
         self._owners: dict[int, str] = {}
         self._by_pid: tuple[tuple[Holder, ...], dict[int, list[Holder]]] = ((), {})
         self._shown: list[object] = []
-        self._guest: bool | None = None
+        setting, _ = virtualization()
+        self._guest = None if setting is None else setting == "guest"
         self._seq = 0
         self._scan: TaskScan | None = None
         self._why: str | None = "switched off in the configuration" if settings.scan == "off" else None
@@ -74,6 +76,10 @@ class Tasks:
         """Look once, in the caller's thread; for tests."""
         if self._scan is not None:
             self._scan.turn()
+
+    def reads_under_way(self) -> int:
+        """How many reads that may wait have not returned yet."""
+        return self._scan.reads_under_way() if self._scan is not None else 0
 
     def close(self) -> None:
         """Stop looking; nothing is waited for."""

@@ -28,6 +28,7 @@ class Errands:
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(_MOST_WAITING)
         self._busy_since: dict[threading.Thread, float | None] = {}
         self._lost: set[threading.Thread] = set()
+        self._sent = self._returned = 0
         self._ending = False
 
     def send(self, errand: Callable[[], None]) -> bool:
@@ -42,6 +43,7 @@ class Errands:
         except queue.Full:
             self.refused_total += 1
             return False
+        self._sent += 1
         return True
 
     def check(self) -> None:
@@ -57,6 +59,10 @@ class Errands:
                 self.lost_total += 1
                 if not self._waiting.empty() and len(self._lost) < MOST_LOST:
                     self._start()
+
+    def under_way(self) -> int:
+        """How many have been sent and have not returned."""
+        return self._sent - self._returned
 
     def stuck(self) -> int:
         """How many threads wait for something that does not come."""
@@ -81,6 +87,7 @@ class Errands:
         while (errand := self._waiting.get()) is not None and not self._ending:
             self._busy_since[me] = self._clock_s()
             errand()
+            self._returned += 1
             self._done()
             if me in self._lost:
                 return

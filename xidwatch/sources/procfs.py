@@ -139,14 +139,10 @@ class ProcReader:
             fields = stat[behind:].split(b" ", 20)
             if processes and len(fields) > 19 and not int(fields[6]) & _KTHREAD:
                 others.append((int(pid), int(fields[19])))
-            if fields[17:18] == [b"1"]:
-                continue
-            for tid in self._names(f"{pid}/task"):
-                if tid != pid:
-                    stat = self._read(f"{pid}/task/{tid}/stat", _STAT_BYTES)
-                    count += 1
-                    if stat[stat.rfind(b")") + 2 :][:1] == b"D":
-                        found += self._sighting(pid, tid, stat)
+            if fields[17:18] != [b"1"]:
+                threads, waiting = self._threads(pid, known=pid)
+                count += threads - 1
+                found += waiting
         return Pass(waiting=tuple(found), tasks=count, processes=tuple(others))
 
     def look(self, keys: Iterable[TaskKey]) -> list[Sighting]:
@@ -161,12 +157,7 @@ class ProcReader:
 
     def threads(self, pid: int) -> list[Sighting]:
         """The threads of one process that are in D state."""
-        found: list[Sighting] = []
-        for tid in self._names(f"{pid}/task"):
-            stat = self._read(f"{pid}/task/{tid}/stat", _STAT_BYTES)
-            if stat[stat.rfind(b")") + 2 :][:1] == b"D":
-                found += self._sighting(str(pid), tid, stat)
-        return found
+        return self._threads(str(pid))[1]
 
     def holder(self, pid: int, now_us: int, boot_s: float) -> Holder | None:
         """A process as the table of holders keeps it, without its job; None when there is none.
@@ -245,6 +236,27 @@ class ProcReader:
         return found
 
     # parts
+
+    def _threads(self, pid: str, known: str | None = None) -> tuple[int, list[Sighting]]:
+        """How many threads a process has, and those in D state but the `known` one. One look-up of the process serves all."""
+        found: list[Sighting] = []
+        try:
+            folder = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY, dir_fd=self._root)
+        except OSError:
+            return 1, found
+        try:
+            tids = os.listdir(folder)
+            for tid in tids:
+                if tid == known:
+                    continue
+                stat = _beginning(f"{tid}/stat", _STAT_BYTES, folder)
+                if stat[stat.rfind(b")") + 2 :][:1] == b"D":
+                    found += self._sighting(pid, tid, stat)
+        except OSError:
+            return 1, found
+        finally:
+            os.close(folder)
+        return len(tids), found
 
     def _sighting(self, pid: str, tid: str, stat: bytes) -> Iterator[Sighting]:
         fields = _fields(stat)
@@ -376,17 +388,7 @@ class ProcReader:
             os.close(folder)
 
     def _read(self, path: str, most: int) -> bytes:
-        """The file's beginning; b"" when it is not there, or not for us."""
-        try:
-            file = os.open(path, os.O_RDONLY, dir_fd=self._root)
-        except OSError:
-            return b""
-        try:
-            return os.read(file, most)
-        except OSError:
-            return b""
-        finally:
-            os.close(file)
+        return _beginning(path, most, self._root)
 
     def _text(self, path: str, needs: str) -> str | Hidden:
         """The whole text, or why it is hidden."""
@@ -404,6 +406,20 @@ class ProcReader:
             lacking = [right for right in (needs, "CAP_DAC_READ_SEARCH") if right and right not in self.sight.rights]
             return Hidden(why=f"needs {' and '.join(lacking)}" if lacking else "not permitted")
         return Hidden(why="it is gone, or this kernel does not tell" if error.errno in _GONE else error.strerror or str(error))
+
+
+def _beginning(path: str, most: int, folder: int) -> bytes:
+    """The file's beginning; b"" when it is not there, or not for us."""
+    try:
+        file = os.open(path, os.O_RDONLY, dir_fd=folder)
+    except OSError:
+        return b""
+    try:
+        return os.read(file, most)
+    except OSError:
+        return b""
+    finally:
+        os.close(file)
 
 
 def _whole(read: Callable[[], bytes]) -> bytes:

@@ -25,9 +25,9 @@ from xidwatch.sources.procfs import Pass, Pressure, ProcReader, Sight
 
 LOOK_S = 5.0
 _LEAST_S, _USUAL_MOST_S = 10.0, 60.0
-_SHARE, _GREATEST_SHARE = 0.0005, 0.004
+_SHARE, _GREATEST_SHARE = 0.0006, 0.004
 """Of one core: what passes cost as long as their interval stays short, and on a machine with very many tasks."""
-_HOLDER_SHARE = 0.0004
+_HOLDER_SHARE = 0.0003
 _HOLDER_MOST_S = 30.0
 _BLIND_TRUST_S = 300.0
 _STALLED = 0.2
@@ -125,7 +125,7 @@ class View:
 def pass_interval_s(cost_s: float) -> float:
     """Seconds between two passes that cost this much processor time each.
 
-    0.05 % of a core up to a minute between them, and never more than 0.4 %.
+    0.06 % of a core up to a minute between them, and never more than 0.4 %.
     """
     return max(_LEAST_S, min(_USUAL_MOST_S, cost_s / _SHARE), cost_s / _GREATEST_SHARE)
 
@@ -203,6 +203,10 @@ class TaskScan:
         if self._wanted.qsize() < _MOST_EVIDENCE:
             self._wanted.put(pid)
             self._nudged.set()
+
+    def reads_under_way(self) -> int:
+        """How many reads that may wait have not returned yet."""
+        return self._errands.under_way()
 
     # the thread
 
