@@ -341,7 +341,7 @@ def test_text_tells_reason_and_command_first(
     first, reason, command = check(root, capsys).out.splitlines()[:3]
     assert f"{os.uname().nodename}: not fit" == first
     assert "  GPU 0000:61:00.0 fell off the PCIe bus at 02:13:05. (critical incident 5f0c1a2b)" == reason
-    assert "      systemctl reboot" == command
+    assert "    do:  systemctl reboot" == command
 
 
 def test_json_is_whole(root: Root, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,14 +42,19 @@ _SKEW_S = 60.0
 """A state from further ahead than this was written before the clock was set back: its age is not known."""
 _PROGRAMS = (FABRIC_MANAGER[:15],)
 _DESCRIPTION = """\
-Says whether this node is fit for GPU work, and how it could be set up better to tell when it is not.
-Takes the daemon's word where it watches; without it NVML is asked, for at most three seconds. Answers within five."""
+Says whether this node is fit for GPU work, and how it could be set up better
+to tell when it is not. Takes the daemon's word where it watches; without it
+NVML is asked, for at most three seconds. Answers within five."""
 _END = """\
 exit status: 0 fit, 1 not fit, 2 not known or wrongly called, 3 a bug
-  not fit: a critical incident, a lost, missing, silent or failed GPU, one that must be reset, no driver, no NVLink fabric
-  fit with a warning: a warning incident, a pending remap, a demand of the driver's that can wait
-  no GPU at all: 0, unless expected_gpus in config.toml says otherwise; in maintenance faults are 2, not 1
-Remarks on the set-up, and warnings, make it 1 only with --strict; config.toml: [check] not_fit_from, ignore."""
+  1: a critical incident; a GPU that is lost, missing, silent, failed or must be
+     reset; no driver; no NVLink fabric
+  0: also with a warning: a warning incident, a pending remap, a demand of the
+     driver's that can wait; and without any GPU, unless expected_gpus in
+     config.toml says otherwise
+  2: NVML does not answer in time and no daemon knows; a fault in maintenance
+Warnings and remarks on the set-up make it 1 only with --strict.
+In config.toml: [check] not_fit_from = "warning", ignore = ["sysrq"]"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -107,8 +107,9 @@ def _mild(node: Node) -> Iterator[Finding]:
         yield from (_of_trouble(one) for one in node.daemon.incidents if one.severity == "warning")
     for gpu in node.gpus:
         if gpu.row_remap_pending:
-            yield _about(gpu, "remap_pending", "row remap pending", "a memory row waits to be remapped at the next reset",
-                         f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.pci}  # drain, then reset when convenient")  # fmt: skip
+            yield _about(gpu, "remap_pending", "row remap pending",
+                         "a memory row waits to be remapped: drain, then reset when convenient",
+                         f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.pci}")  # fmt: skip
         if gpu.pages_pending:
             yield _about(gpu, "pages_pending", "page retirement pending", "a memory page waits to be retired at the next reset",
                          f"nvidia-smi -q -d PAGE_RETIREMENT -i {gpu.pci}")  # fmt: skip

@@ -68,25 +68,38 @@ def render_text(node: Node, fitness: Fitness, remarks: Sequence[Remark], width: 
 def _lines(node: Node, fitness: Fitness, remarks: Sequence[Remark], width: int) -> Iterator[Line]:
     head = f"{node.host}: {_WORDS[fitness.verdict]}"
     yield _STYLES[fitness.verdict], head if fitness.reasons or fitness.unknowns else f"{head} ({fitness.summary})"
-    for style, findings in (("critical", fitness.reasons), ("warning", fitness.unknowns), ("plain", fitness.warnings)):
+    for style, label, findings in (
+        ("critical", "", fitness.reasons), ("warning", "", fitness.unknowns), ("plain", "warning: ", fitness.warnings),
+    ):  # fmt: skip
         for one in findings:
-            prefix = "  warning: " if style == "plain" else "  "
-            yield from ((style, line) for line in wrap(one.what, width, first=prefix, rest="    "))
+            yield from ((style, line) for line in wrap(label + one.what, width, first="  ", rest="    "))
             if one.command is not None:
-                yield "command", f"      {one.command}"
+                yield "command", f"    do:  {one.command}"
+    yield "quiet", f"  By: {_known_from(node)}."
     if remarks:
         yield "plain", ""
-        yield from (
-            ("strong", line)
-            for line in wrap(
-                f"Set-up: {len(remarks)} remark{'s' if len(remarks) != 1 else ''}; they count with --strict", width
-            )
-        )
+        yield "strong", f"Set-up: {len(remarks)} remark{'s' if len(remarks) != 1 else ''}; they count with --strict"
     for remark in remarks:
         yield from (("plain", line) for line in wrap(f"{remark.id}: {remark.what}", width, first="  ", rest="    "))
-        yield from (("quiet", line) for line in wrap(remark.why, width, first="      ", rest="      "))
-        yield "command", f"      {remark.command}"
+        yield from (("quiet", line) for line in wrap(remark.why, width, first="    why: ", rest="         "))
+        yield "command", f"    do:  {remark.command}"
     if node.tree.unread:
         yield "plain", ""
         yield "quiet", "Not looked at:"
         yield from (("quiet", f"  {line}") for line in columns(sorted(node.tree.unread.items()), width - 2))
+
+
+def _known_from(node: Node) -> str:
+    """Whose word it is."""
+    log = (
+        f"the daemon, {max(0.0, node.daemon.age_s):.0f} s ago"
+        if node.daemon is not None
+        else "no daemon reads the kernel's log"
+    )
+    ways = {
+        "daemon": "", "asked": "; NVML, asked now", "silent": "; NVML, which did not answer",
+        "blocked": "; NVML, which is stuck",
+        "off": "; NVML not asked", "asleep": "; NVML not asked, so as not to wake a GPU", "released": "; NVML released",
+        "needless": "",
+    }  # fmt: skip
+    return log + ways[node.nvml]
