@@ -376,7 +376,12 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
 def _explain_arguments(parser: argparse.ArgumentParser) -> None:
     parser.description, parser.epilog = _EXPLAIN, _EXPLAIN_END
     add = parser.add_argument
-    add("what", nargs="*", metavar="PATH|CODE|LINE", help="files, folders, `-`, or codes such as 94, sxid20034, hung_task")
+    add(
+        "what",
+        nargs="*",
+        metavar="PATH|CODE|LINE",
+        help="files, folders (several: each a node), `-`, or codes such as 94, sxid20034, hung_task",
+    )
     add(
         "--format",
         choices=("text", "json", "markdown", "html"),

@@ -14,8 +14,9 @@ from xidwatch.asked import OutsideTime, filters, gpus_named, left_out, wanted, w
 from xidwatch.core.boots import BootTurns
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator, Fold
-from xidwatch.core.event import Context, Event
+from xidwatch.core.event import PROGRAM_KINDS, Context, Event
 from xidwatch.core.findings import judge_event
+from xidwatch.core.fleet import join_fleet
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
@@ -24,6 +25,7 @@ from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run, Runs, run_key
 from xidwatch.errors import XidwatchError
+from xidwatch.homes import Homes
 from xidwatch.sources.lastwords import Boot, PstoreInput, is_pstore
 from xidwatch.sources.logfile import LogInputs
 
@@ -118,13 +120,16 @@ def explain_records(
     if isinstance(records, LogInputs):
         records.reader = reading
     correlator = Correlator(HostBook())
-    for item in _in_order(reading.items(records)):
+    folders = records.folders if isinstance(records, LogInputs) else {}
+    at_home = Homes(folders)
+    for item in _in_order(reading.items(records), at_home):
         if isinstance(item, Context):
             correlator.note(item)
         else:
             correlator.feed(judge_event(item.event, correlator, rules), item)
-    for (_, host), record in reading.ends():
-        correlator.tick(record, host)
+    join_fleet(correlator)
+    for (stream, host), record in reading.ends():
+        correlator.tick(record, at_home.host(stream, host or None) or "")
     incidents = judge(correlator.cases, rules, zone)
     if options.floor is not None:
         from xidwatch.core.stall import with_floor
@@ -240,33 +245,51 @@ def _settled(waiting: dict[object, Event | Context], still_open: set[tuple[int, 
 
 _MOST_HELD = 10_000
 """Distinct events kept in memory to sort several streams by time."""
+_AT_THE_END = 1 << 62
 
 
-def _in_order(items: Iterator[tuple[int, Event | Context]]) -> Iterator[Run | Context]:
+def _in_order(items: Iterator[tuple[int, Event | Context]], homes: Homes) -> Iterator[Run | Context]:
     """Every stream's events, folded to runs; the streams merged by time, a line without one staying behind its neighbour."""
-    streams: list[list[tuple[int, Run | Context]]] = []
+    streams: list[tuple[int, list[tuple[int, Run | Context]]]] = []
     held = 0
-    for _, group in itertools.groupby(items, key=lambda pair: pair[0]):
+    for stream, group in itertools.groupby(items, key=lambda pair: pair[0]):
         runs = Runs()
-        streams.append([])
+        streams.append((stream, []))
         for _, item in group:
             runs.add(item)
             if len(runs) + held > _MOST_HELD:
                 # Too much to be sorted in memory: what is held goes on, and the rest follows as it comes.
-                streams[-1] += _timed(runs.take())
-                yield from (item for _, item in heapq.merge(*streams, key=lambda pair: pair[0]))
-                streams, held = [[]], 0
-        streams[-1] += _timed(runs.take())
-        held = sum(map(len, streams))
-    yield from (item for _, item in heapq.merge(*streams, key=lambda pair: pair[0]))
+                streams[-1][1].extend(_timed(runs.take()))
+                yield from _merged(streams, homes)
+                streams, held = [(stream, [])], 0
+        streams[-1][1].extend(_timed(runs.take()))
+        held = sum(len(found) for _, found in streams)
+    yield from _merged(streams, homes)
+
+
+def _merged(streams: list[tuple[int, list[tuple[int, Run | Context]]]], homes: Homes) -> Iterator[Run | Context]:
+    for stream, found in streams:
+        homes.see(stream, (item for _, item in found))
+    at_home = ([(at, homes.move(stream, item)) for at, item in found] for stream, found in streams)
+    yield from (item for _, item in heapq.merge(*at_home, key=lambda pair: pair[0]))
 
 
 def _timed(items: Iterator[Run | Context]) -> Iterator[tuple[int, Run | Context]]:
-    latest = 0
-    for item in items:
-        record = item.event.record if isinstance(item, Run) else item.record
-        latest = max(latest, record.wall_us or 0)
+    """Items with their place in time; a log of programs that has no time follows all else, for then the faults are known."""
+    found = list(items)
+    timeless = all(_record(item).wall_us is None and _of_a_program(item) for item in found)
+    latest = _AT_THE_END if timeless else 0
+    for item in found:
+        latest = max(latest, _record(item).wall_us or 0)
         yield latest, item
+
+
+def _record(item: Run | Context) -> Record:
+    return item.event.record if isinstance(item, Run) else item.record
+
+
+def _of_a_program(item: Run | Context) -> bool:
+    return item.event.kind in PROGRAM_KINDS if isinstance(item, Run) else item.kind.startswith("nccl_")
 
 
 def _loose(fold: Fold) -> Member:

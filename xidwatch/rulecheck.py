@@ -64,6 +64,7 @@ def _value_mistakes(table: RuleTable, value: Knowledge) -> Iterator[str]:
         yield from _dated(value)
     if isinstance(value, Rule):
         yield from _rule(value)
+        yield from _unknown(table, "follows", value.follows or ())
     elif isinstance(value, Combination | Pattern):
         yield from _selectors(table, value)
     elif isinstance(value, Nvlink5Row):
@@ -124,11 +125,15 @@ def _selectors(table: RuleTable, value: Combination | Pattern) -> Iterator[str]:
         yield from (
             f"{key}: no event has a field {name!r}" for key, names in asked.items() for name in names if name not in _FIELDS
         )
-    ids = table.rule_ids()
     for key, selectors in named.items():
-        for selector in selectors:
-            if not any(id_ == selector or id_.startswith(selector + "-") for id_ in ids):
-                yield f"{key}: {selector!r} selects no rule"
+        yield from _unknown(table, key, selectors)
+
+
+def _unknown(table: RuleTable, key: str, selectors: Sequence[str]) -> Iterator[str]:
+    ids = table.rule_ids() if selectors else ()
+    for selector in selectors:
+        if not any(id_ == selector or id_.startswith(selector + "-") for id_ in ids):
+            yield f"{key}: {selector!r} selects no rule"
 
 
 def example_mistakes(table: RuleTable, rule_ids: Iterable[str]) -> list[str]:

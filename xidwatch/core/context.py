@@ -134,6 +134,38 @@ _WORDINGS: tuple[_Wording, ...] = (
         "traps: ",
         r"traps: (?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\] [^\n]*? ip:[0-9a-f]+ [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
     ),
+    _wording(
+        "nccl_state",  # torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: where each rank stands
+        "ast enqueued NCCL work: |ast enqueued work: ",
+        r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>[^\s\]]+))? )?Rank (?P<rank>\d+)\][^\n]*?"
+        r"(?: at work(?: sequence id)?: (?P<seq>\d+)[^\n]*?|from +rank (?P<first>\d+)[^\n]*?)?"
+        r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), +last completed (?:NCCL )?work: (?P<completed>-?\d+)",
+    ),
+    _wording(
+        "nccl_lagging",  # torch/csrc/distributed/c10d/TraceUtils.h, the desync report
+        "are the lagging ranks|but didn't join collective|joined but didn't finish",
+        r"(?:ranks )?\[(?P<ranks>\d+(?:, ?\d+)*)\] "
+        r"(?P<how>are the lagging ranks|finished collective #(?P<seq>\d+), but didn't join|joined but didn't finish)",
+    ),
+    _wording("nccl_world", " nranks ", r"NCCL INFO [^\n]*?\brank (?P<rank>\d+) nranks (?P<nranks>\d+)\b"),
+    _wording(
+        "nccl_network_error",  # NCCL src/transport/net_ib.cc, misc/socket.cc
+        "NCCL WARN",
+        r"NCCL WARN (?P<reason>(?:NET/IB ?: ?)?(?:Got completion from peer (?P<peer>[^\s<]+)|Got completion with error"
+        r"|Got async event|[^\n]*?async fatal event|Call to ibv_\w+ failed|ibv_poll_cq)[^\n]*"
+        r"|[^\n]*(?:[Tt]imed out|No route to host|Network is unreachable)[^\n]*)",
+    ),
+    _wording(
+        "nccl_peer_error",  # NCCL src/misc/socket.cc, include/checks.h: the other end is gone, which need not be the network
+        "NCCL WARN",
+        r"NCCL WARN (?P<reason>[^\n]*(?:[Cc]onnection closed by (?:remote )?peer|Connection (?:refused|reset)|socketProgress|"
+        r"[Ss]ocket[A-Z]\w+|remote process)[^\n]*)",
+    ),
+    _wording(
+        "nccl_error",  # the names that ncclGetErrorString and PyTorch print behind an NCCL error
+        "ncclSystemError|ncclRemoteError|ncclInternalError",
+        r"\b(?P<name>ncclSystemError|ncclRemoteError|ncclInternalError): (?P<reason>[^\n]+)",
+    ),
     _wording("workqueue_lockup", "workqueue lockup", r"BUG: workqueue lockup - pool [^\n]*? stuck for (?P<stuck_s>\d+)s"),
     _wording("oom_invoked", "invoked oom-killer", r"^\s*(?P<process>.+?) invoked oom-killer:"),
     _wording("suppressed", "callbacks suppressed", r"(?P<function>[\w.]{1,64}): (?P<count>\d{1,12}) callbacks suppressed"),
@@ -150,8 +182,10 @@ _WORDINGS: tuple[_Wording, ...] = (
         r" *(?P<direction>Asserted|Deasserted)",
     ),
 )
-_BY_PROGRAM = ("suppressed", "sel")
-"""Kinds that user space itself reports: the journal's own losses, what ipmitool prints."""
+_BY_PROGRAM = (
+    "suppressed", "sel", "nccl_state", "nccl_lagging", "nccl_world", "nccl_network_error", "nccl_peer_error", "nccl_error",
+)  # fmt: skip
+"""Kinds that user space itself reports: the journal's own losses, what ipmitool prints, what NCCL says of its peers."""
 
 LITERALS: tuple[str, ...] = tuple(dict.fromkeys(literal for wording in _WORDINGS for literal in wording.literals))
 

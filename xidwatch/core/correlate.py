@@ -7,19 +7,19 @@ Order of evidence: a pointer in the text, the same process, the same link, the s
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
+from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
 from xidwatch.core.nvlink import set_bits
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
-from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Rule, Scope
+from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Rule, Scope, selected
 from xidwatch.core.runs import Run, fold_key
 
 GPU_SILENCE_S = 180.0
@@ -45,8 +45,9 @@ _MOST_CONTEXT = 10_000
 _MOST_CASE_CONTEXT = 200
 _MOST_INDEXED = 20_000
 _MOST_RECENT = 64
-_USER_SPACE = ("torch_oom", "vllm_preemption", "nccl_timeout", "cuda_error")
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
+_NCCL_NOTES = ("nccl_state", "nccl_lagging", "nccl_world")
+_MOST_NOTES = 4096
 _BRIDGES = ("pcieport", "nvidia", "pci", "vfio-pci", None)
 
 
@@ -84,6 +85,10 @@ class Case:
         order, latest: Positions of its first and latest event among all that was fed.
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
         released: Pids of its hung tasks that have gone on or ended.
+        notes: What NCCL said of its ranks, where a collective timed out.
+        hosts: Further nodes that it hit.
+        cause: The context line that began it, where no event did: a link that went down before the time-outs.
+        clock_spread_s: How far apart nodes wrote the same time-out; None on one node.
     """
 
     host: str
@@ -103,6 +108,10 @@ class Case:
     per_rule: dict[str, int] = field(default_factory=dict)
     link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
     released: set[int] = field(default_factory=set)
+    notes: list[Context] = field(default_factory=list)
+    hosts: dict[str, None] = field(default_factory=dict)
+    cause: Context | None = None
+    clock_spread_s: float | None = None
 
     def needs(self) -> int:
         """Index in RUNGS of the strongest demand that nothing has cleared."""
@@ -137,6 +146,7 @@ class Correlator:
         self._ended: list[Case] = []
         self._merged: list[Case] = []
         self._loose_by_key: dict[tuple[object, ...], Fold] = {}
+        self._notes: dict[str, deque[Context]] = {}
 
     @property
     def cases(self) -> list[Case]:
@@ -160,9 +170,11 @@ class Correlator:
             return None
         case = joined[0] if joined else self._open(host, event)
         for other in joined[1:]:
-            self._merge(case, other)
+            self.merge(case, other)
         self._add(case, finding, run)
         self._index(host, case, finding)
+        if event.kind == "nccl_timeout":
+            self._take_notes(host, case, event)
         return case
 
     def _bump(self, fold: Fold, run: Run) -> None:
@@ -177,6 +189,8 @@ class Correlator:
         """Keep a context line; a boot or a driver load ends what it cures. Gives the cases whose picture it completes."""
         self._order += 1
         host = self.host_of(context.record)
+        if context.kind in _NCCL_NOTES:
+            return self._note_ranks(host, context)
         if len(self.context) < _MOST_CONTEXT:
             self.context.append(context)
         if context.record.glued:
@@ -226,6 +240,21 @@ class Correlator:
             if not left and len(stuck) == len(case.folds):
                 self.end(case, "released", context)
             yield case
+
+    def _note_ranks(self, host: str, context: Context) -> list[Case]:
+        """How far each rank had come stands beside the time-outs, before them or behind."""
+        case = self._by_topic.get((host, "nccl_timeout"))
+        case = _alive(case) if case is not None else None
+        if case is None or case.state != "active" or not _beside(case.last.record, context.record):
+            self._notes.setdefault(host, deque(maxlen=_MOST_NOTES)).append(context)
+            return []
+        if len(case.notes) < _MOST_NOTES:
+            case.notes.append(context)
+        return [case]
+
+    def _take_notes(self, host: str, case: Case, event: Event) -> None:
+        waiting = self._notes.pop(host, ())
+        case.notes += [note for note in waiting if _beside(note.record, event.record) or note.kind == "nccl_world"]
 
     def _note_missed(self, host: str, context: Context) -> None:
         """Lines that are gone: what stands on either side of them happened at least as often as it was printed."""
@@ -296,7 +325,7 @@ class Correlator:
 
     def _candidates(self, host: str, finding: Finding) -> Iterator[Case]:
         event, rule = finding.event, finding.rule
-        if event.kind in _USER_SPACE:
+        if event.kind in PROGRAM_KINDS:
             yield from self._echoes(host, finding)
             return
         yield from self._pointed_at(host, event)
@@ -308,6 +337,8 @@ class Correlator:
             yield from self._announced(host, event)
         if rule.widen:
             yield from self._struck_together(host, finding)
+        if event.kind in ("xid", "sxid") or (event.kind == "nvrm" and not rule.context):
+            yield from self._echoed(host, finding)
         if event.kind in ("hung_task", *_LOCKUPS):
             yield from self._stuck_with(host, event)
         elif event.kind == "aer":
@@ -412,19 +443,39 @@ class Correlator:
                 yield case
 
     def _echoes(self, host: str, finding: Finding) -> Iterator[Case]:
-        """Where a program's own error belongs: to the kernel's fault before it, else to its own kind."""
-        event, detail = finding.event, finding.event.detail
-        own = self._topic(host, event.kind, event, GPU_SILENCE_S)
-        if event.kind in ("nccl_timeout", "cuda_error"):
-            patience = GPU_SILENCE_S
-            if isinstance(detail, UserspaceDetail) and detail.timeout_ms:
-                patience += detail.timeout_ms / 1000
+        """Where a program's own error belongs: to the kernel's fault that it tells of too, else to its own kind."""
+        event, rule = finding.event, finding.rule
+        if rule.follows != ():
+            yield from self._fault_of_pid(host, event)
             for case in self._recent_first(host):
-                worth = any(f.finding.event.kind not in _USER_SPACE and f.finding.event.pci for f in case.folds.values())
-                if worth and _within(case.last, event, patience):
+                if _may_echo(case, rule) and _within(case.last, event, _patience_s(event)):
                     yield case
                     break
-        yield from own
+        for case in self._topic(host, _topic_of(finding), event, GPU_SILENCE_S):
+            alike = event.kind != "cuda_error" or rule.id in case.per_rule or case.last.record.stream == event.record.stream
+            if alike:
+                yield case
+
+    def _fault_of_pid(self, host: str, event: Event) -> Iterator[Case]:
+        """The kernel's fault of the same process, also where the program writes its times in a zone that it does not name."""
+        case = self._by_pid.get((host, event.pid), (None, None))[0] if event.pid is not None else None
+        if case is not None and any(f.finding.event.kind == "xid" for f in _alive(case).folds.values()):
+            gap = gap_s(_alive(case).last.last_record, event.record)
+            if gap is None or abs(gap) <= SAME_PROCESS_S or (event.record.utc_offset_s is None and _zones_apart(gap)):
+                yield _alive(case)
+
+    def _echoed(self, host: str, finding: Finding) -> Iterator[Case]:
+        """A program's errors that were read before the kernel's line: its clock runs a little ahead, or is unknown."""
+        event, rule = finding.event, finding.rule
+        for topic in ("cuda_error", "nccl_timeout"):
+            case = _alive(found) if (found := self._by_topic.get((host, topic))) is not None else None
+            if case is None or any(f.finding.event.kind not in PROGRAM_KINDS for f in case.folds.values()):
+                continue
+            told = [f.finding.rule for f in case.folds.values()]
+            gap = gap_s(case.first.record, event.record)
+            near = gap is None or -_patience_s(case.first) <= gap <= TOGETHER_S
+            if near and all(one.follows is None or any(selected(rule, name) for name in one.follows) for one in told):
+                yield case
 
     def _topic(self, host: str, topic: str, event: Event, silence_s: float) -> Iterator[Case]:
         case = self._by_topic.get((host, topic))
@@ -515,7 +566,7 @@ class Correlator:
         if event.pid is not None and event.pid_role != "victim":
             self._by_pid[host, event.pid] = case, event.process
         topic = {"hung_task": "hung", "mce": "mce", "oom_kill": "oom", "aer": f"aer {event.pci}"}.get(event.kind)
-        topic = "lockup" if event.kind in _LOCKUPS else event.kind if event.kind in _USER_SPACE else topic
+        topic = "lockup" if event.kind in _LOCKUPS else _topic_of(finding) if event.kind in PROGRAM_KINDS else topic
         if topic:
             self._by_topic[host, topic] = case
         if finding.rule.widen and self._cards(case) > 1:
@@ -535,17 +586,20 @@ class Correlator:
             only_aer = all(f.finding.event.kind == "aer" for f in other.folds.values())
             bridge = all(getattr(f.finding.event.detail, "driver", None) in _BRIDGES for f in other.folds.values())
             if other is not case and only_aer and bridge and _within(other.last, event, TOGETHER_S):
-                self._merge(case, other)
+                self.merge(case, other)
         for context in reversed(self.context[-50:]):
             if context.kind in ("pcie_dpc", "pcie_hotplug", "sel") and context not in case.context:
                 gap = gap_s(context.record, event.record)
                 if self.host_of(context.record) == host and (gap is None or 0 <= gap <= TOGETHER_S):
                     case.context.insert(0, context)
 
-    def _merge(self, into: Case, other: Case) -> None:
+    def merge(self, into: Case, other: Case) -> None:
+        """Put one case's events into another; equal events of two nodes stay apart."""
         if other is into:
             return
-        for key, fold in other.folds.items():
+        elsewhere = other.host != into.host
+        for own_key, fold in other.folds.items():
+            key = (("host", other.host), *own_key) if elsewhere else own_key
             if (kept := into.folds.get(key)) is None:
                 into.folds[key] = fold
             else:
@@ -555,9 +609,12 @@ class Correlator:
         into.actions.update({pci: action for pci, action in other.actions.items() if pci not in into.actions})
         into.context.extend(context for context in other.context if context not in into.context)
         into.widened = into.widened or other.widened
+        into.notes += other.notes
+        into.cause = into.cause or other.cause
+        into.hosts.update(dict.fromkeys((other.host, *other.hosts) if elsewhere else other.hosts))
         into.link_bits.update(other.link_bits)
         into.released |= other.released
-        if other.order < into.order:
+        if other.order < into.order and not elsewhere:
             into.order, into.first = other.order, other.first
         other.merged_into = into
         del self._cases[id(other)]
@@ -612,6 +669,36 @@ def _alive(case: Case) -> Case:
     while case.merged_into is not None:
         case = case.merged_into
     return case
+
+
+def _topic_of(finding: Finding) -> str:
+    """What a program's error is joined by: its kind, or that memory ran out, which has nothing to do with any fault."""
+    alone = finding.rule.follows == () and finding.event.kind in ("torch_oom", "cuda_error")
+    return "out of memory" if alone else finding.event.kind
+
+
+def _may_echo(case: Case, rule: Rule) -> bool:
+    """Whether the case holds a fault of a GPU of which such an error can tell."""
+    faults = [f.finding for f in case.folds.values() if f.finding.event.kind in ("xid", "sxid", "nvrm")]
+    if rule.follows is None:
+        return any(fault.event.pci is not None or fault.event.kind == "xid" for fault in faults)
+    return any(selected(fault.rule, name) for fault in faults for name in rule.follows)
+
+
+def _patience_s(event: Event) -> float:
+    """How long after a fault a program may tell of it: a watchdog waits for its own limit first."""
+    waited = event.detail.timeout_ms if isinstance(event.detail, UserspaceDetail) else None
+    return GPU_SILENCE_S + (waited or 0) / 1000
+
+
+def _zones_apart(gap: float) -> bool:
+    """Whether two times differ by a time zone: a whole number of quarter hours, within a minute."""
+    return abs(gap) <= 14 * 3600 + 60 and abs(gap - 900 * round(gap / 900)) <= 60
+
+
+def _beside(one: Record, other: Record) -> bool:
+    gap = gap_s(one, other)
+    return gap is None or -GPU_SILENCE_S <= gap <= GPU_SILENCE_S
 
 
 def _within(earlier: Event, later: Event, silence_s: float) -> bool:

@@ -13,6 +13,8 @@ Kind = Literal[
     "xid", "sxid", "nvrm", "hung_task", "soft_lockup", "hard_lockup", "rcu_stall", "oom_kill", "aer", "mce",
     "torch_oom", "vllm_preemption", "nccl_timeout", "cuda_error",
 ]  # fmt: skip
+PROGRAM_KINDS: tuple[Kind, ...] = ("torch_oom", "vllm_preemption", "nccl_timeout", "cuda_error")
+"""What programs say of themselves."""
 Attribution = Literal["gpu", "storage", "network", "other", "unknown"]
 
 
@@ -231,7 +233,7 @@ class UserspaceDetail:
         others: (pid, bytes) of further processes on the card, as printed.
         other_pid: The one of them that holds most.
         shortage: Why memory ran out, as `shortage` works it out; None for other kinds.
-        op, seq, rank, timeout_ms, ran_ms, group: Of an NCCL watchdog time-out.
+        op, seq, rank, timeout_ms, ran_ms, group, elements: Of an NCCL watchdog time-out.
         mode: vLLM's preemption mode, RECOMPUTE or SWAP.
         cumulative: vLLM's own running total of preemptions.
         device: GPU index as the program counts it.
@@ -256,6 +258,7 @@ class UserspaceDetail:
     timeout_ms: int | None = None
     ran_ms: int | None = None
     group: str | None = None
+    elements: int | None = None
     mode: str | None = None
     cumulative: int | None = None
 

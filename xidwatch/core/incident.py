@@ -89,6 +89,7 @@ class Incident:
         context: Context lines that stood near it (link down before NCCL time-outs, AER before a lost GPU).
         excluded: Other explanations and what rules them out.
         unknowns: What is not known, and the one reading that would settle it.
+        cause: The context line that began it, where no event did.
         figures: Clause that a program's own figures add to the sentence; "" without any.
         sentence: The verdict's one sentence about it.
     """
@@ -114,6 +115,7 @@ class Incident:
     context: tuple[Context, ...] = ()
     excluded: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
+    cause: Context | None = None
     figures: str = ""
     sentence: str = ""
 

@@ -13,12 +13,14 @@ from datetime import timezone, tzinfo
 
 from xidwatch.core.account import NO_XID_SEEN, Names, clause, is_out_of_memory
 from xidwatch.core.classify import RuleTable
+from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.event import Event, HungTaskDetail, XidDetail
+from xidwatch.core.fleet import SKEW_S
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
 from xidwatch.core.nvlink import Nvlink4Row
 from xidwatch.core.record import gap_s
-from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Pattern, Rule, Scope, Severity
+from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Pattern, Rule, Scope, Severity, selected
 from xidwatch.core.verdict import event_name, sentence
 
 _SCOPES = ("process", "gpu", "node", "fabric")
@@ -30,13 +32,14 @@ _RUN_GAP_S = 10.0
 
 @dataclass(slots=True)
 class _Judged:
-    """A case with what repetition adds to it."""
+    """A case with what repetition adds to it. `lag` is which rank the others waited for, where time-outs are the root."""
 
     case: Case
     root: Fold
     pointed: bool
     patterns: list[Pattern] = field(default_factory=list)
     recurrence: Recurrence | None = None
+    lag: Lag | None = None
 
 
 def judge(
@@ -57,17 +60,15 @@ def judge(
     wanted = None if only is None else {id(case) for case in only}
     neighbours = _by_gpu(judged)
     names = _process_names(judged)
+    for item in judged:
+        if item.root.finding.event.kind == "nccl_timeout" and (wanted is None or id(item.case) in wanted):
+            item.lag = who_lags((fold.finding.event for fold in item.case.folds.values()), item.case.notes)
     incidents = [_incident(item, neighbours, names, rules) for item in judged if wanted is None or id(item.case) in wanted]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
     return tuple(
         sorted(incidents, key=lambda one: (-SEVERITIES.index(one.severity), order[one.state], -RUNGS.index(one.recovery.rung)))
     )
-
-
-def selected(rule: Rule, selector: str) -> bool:
-    """Whether a rule falls under a selector: its id, or the id it is a variant of (`xid-64` covers `xid-64-full`)."""
-    return rule.id == selector or rule.id.startswith(selector + "-")
 
 
 # the root
@@ -125,31 +126,37 @@ class _Asked:
     cleared: bool
 
 
-def _asked(case: Case, rules: RuleTable) -> list[_Asked]:
+def _asked(item: _Judged, rules: RuleTable) -> list[_Asked]:
     """What the members ask for; a rumour inside other text asks for nothing beside a whole line."""
+    case = item.case
     whole = [wish for wish in case.wishes.values() if not wish.finding.event.record.glued]
-    return [_in_company(wish, case, rules) for wish in whole or case.wishes.values()]
+    signs = {case.cause.kind} if case.cause is not None else set()
+    if item.lag is not None:
+        signs.add(f"ranks_{item.lag.verdict}")
+    return [_in_company(wish, case, rules, signs) for wish in whole or case.wishes.values()]
 
 
-def _in_company(wish: Wish, case: Case, rules: RuleTable) -> _Asked:
+def _in_company(wish: Wish, case: Case, rules: RuleTable, signs: set[str]) -> _Asked:
     rule, why = wish.finding.rule, ""
     for combination in rules.combinations:
-        if selected(rule, combination.member) and _together(combination, wish.finding.event, case):
+        if selected(rule, combination.member) and _together(combination, wish.finding.event, case, signs):
             changes = {
                 name: value
-                for name in ("recovery", "when", "severity", "origin", "investigate")
+                for name in ("fault_class", "recovery", "when", "severity", "origin", "investigate")
                 if (value := getattr(combination, name)) is not None
             }
             rule, why = replace(rule, **changes), combination.explain
     return _Asked(wish.finding, rule, why or f"{event_name(wish.finding.event)}: {rule.title}", wish.cleared)
 
 
-def _together(combination: Combination, event: Event, case: Case) -> bool:
+def _together(combination: Combination, event: Event, case: Case, signs: set[str]) -> bool:
+    if combination.signs and not signs.intersection(combination.signs):
+        return False
     others = [
         fold.finding.rule for fold in case.folds.values()
         if None in (fold.finding.event.pci, event.pci) or fold.finding.event.pci == event.pci
     ]  # fmt: skip
-    present = any(selected(rule, wanted) for rule in others for wanted in combination.together)
+    present = not combination.together or any(selected(rule, wanted) for rule in others for wanted in combination.together)
     return present and not any(selected(rule, unwanted) for rule in others for unwanted in combination.without)
 
 
@@ -293,7 +300,7 @@ def _process_names(judged: list[_Judged]) -> dict[tuple[str, int], str]:
 
 def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleTable) -> Incident:
     case, root = item.case, item.root
-    asked = _asked(case, rules)
+    asked = _asked(item, rules)
     open_demands = [one for one in asked if not one.cleared and not one.rule.context]
     decider = max(open_demands, key=lambda one: _strength(one.rule), default=None)
     root_rule = next((one.rule for one in asked if one.finding.rule.id == root.finding.rule.id), root.finding.rule)
@@ -317,7 +324,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         confidence=_confidence(item),
         scope=_scope(case, root_rule, decider.rule if decider else None),
         gpus=tuple(dict.fromkeys(str(f.finding.event.pci) for f in _gpu_folds(case))),
-        hosts=(case.host,) if case.host else (),
+        hosts=tuple(host for host in dict.fromkeys((case.host, *case.hosts)) if host),
         members=members,
         root=next(i for i, member in enumerate(members) if member.role == "root"),
         recovery=recovery,
@@ -327,8 +334,17 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         context=tuple(case.context[:20]),
         excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
-        figures=clause(root.finding.event, root.last, case.host, names),
+        cause=case.cause,
+        figures=_figures(item, names),
     )
+
+
+def _figures(item: _Judged, names: Names) -> str:
+    event = item.root.finding.event
+    if item.lag is None:
+        return clause(event, item.root.last, item.case.host, names)
+    called = call_text(fold.finding.event for fold in item.case.folds.values())
+    return "; ".join(part for part in (called, item.lag.text) if part)
 
 
 def incident_id(case: Case) -> str:
@@ -494,5 +510,21 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
             break
     if event.kind == "xid" and event.pci is None:
         yield "which GPU: the line does not name its address"
+    yield from _fleet_unknowns(case, event)
     if event.record.wall_us is None and event.record.since_boot_us is None:
         yield "when: the log gives no time"
+
+
+def _fleet_unknowns(case: Case, root: Event) -> Iterator[str]:
+    """How far the clocks of several nodes agree, and whether the node at fault had a part in the job."""
+    if case.clock_spread_s is None:
+        return
+    nodes = ", ".join(sorted({case.host or "the host without a name", *case.hosts})[:4])
+    apart = f"the same time-out is written {case.clock_spread_s:.0f} s apart" if case.clock_spread_s >= 1 else ""
+    seen = apart or f"no log compares them, {SKEW_S:.0f} s are allowed for"
+    yield f"how far the clocks of {nodes} differ ({seen}), so their order in time: `chronyc tracking` on each"
+    at_fault = case.cause.record.host if case.cause is not None else root.record.host
+    timeouts = [fold.finding.event for fold in case.folds.values() if fold.finding.event.kind == "nccl_timeout"]
+    began = case.cause is not None or root.kind != "nccl_timeout"
+    if began and at_fault and all(event.record.host != at_fault for event in timeouts):
+        yield f"whether {at_fault} took part in that job: its list of nodes"

@@ -55,6 +55,7 @@ class Rule:
         persistent: Lives in the GPU's InfoROM: no boot, reset or silence ends it.
         lost: The GPU is gone; that it came back must be proven.
         context: Never root, opens no incident of its own.
+        follows: Of a program's error: selectors of the faults that it may be an echo of; None for any fault of a GPU.
         drivers: First and last driver branch (535, 555) that it holds for; it needs a driver version in the log.
         decode: Table that refines it: "nvlink5" (144 to 150) or "nvlink4" (74).
         confirm: What NVML must show before the hint is called sure.
@@ -87,6 +88,7 @@ class Rule:
     when: When = "now"
     investigate: tuple[str, ...] = ()
     widen: Scope | None = None
+    follows: tuple[str, ...] | None = None
     persistent: bool = False
     lost: bool = False
     context: bool = False
@@ -100,6 +102,11 @@ class Rule:
     file: str = ""
 
 
+def selected(rule: Rule, selector: str) -> bool:
+    """Whether a rule falls under a selector: its id, or the id it is a variant of (`xid-64` covers `xid-64-full`)."""
+    return rule.id == selector or rule.id.startswith(selector + "-")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Combination:
     """A rule's demand changed by the company it keeps: 48 with 63 drains before it resets.
@@ -109,6 +116,9 @@ class Combination:
         member: Selector of the changed member: a rule id; `xid-48` covers `xid-48-*` too.
         together: Selectors of which one must be in the same incident.
         without: Selectors none of which may be in it.
+        signs: Instead of `together`, one of these must hold of the incident: the kind of the context line that began it
+            (`link_down`), or what NCCL's lines tell of the ranks (`ranks_apart`, `ranks_idle`).
+        fault_class: The TOML key is `class`.
         recovery, when, severity, investigate: The new demand; None leaves the rule's own.
         explain: Why, in one sentence.
     """
@@ -116,10 +126,12 @@ class Combination:
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     id: str
     member: str
-    together: tuple[str, ...]
     explain: str
     sources: tuple[Source, ...]
+    together: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
+    signs: tuple[str, ...] = ()
+    fault_class: FaultClass | None = None
     recovery: str | None = None
     when: When | None = None
     severity: Severity | None = None

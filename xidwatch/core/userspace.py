@@ -99,6 +99,7 @@ _CALL = {
     "op": lazy(r"\bOpType=(\w+)"),
     "timeout_ms": lazy(r"\bTimeout\(ms\)=(\d+)"),
     "ran_ms": lazy(r"\bran for (\d+) milliseconds"),
+    "elements": lazy(r"\bNumelIn=(\d+)"),
 }
 _GROUP = lazy(r"\bPG (?:ID )?(\d+)(?: PG GUID (\S+))?")
 _WRAPPED = lazy(r"WorkNCCL\(|^\s*ran for \d+|^\s*OpType=|^\s*Timeout\(ms\)=|\bmilliseconds before timing out")
@@ -329,6 +330,7 @@ def _call(detail: UserspaceDetail, text: str) -> UserspaceDetail:
         seq=_number(detail.seq, found.get("seq")),
         timeout_ms=_number(detail.timeout_ms, found.get("timeout_ms")),
         ran_ms=_number(detail.ran_ms, found.get("ran_ms")),
+        elements=_number(detail.elements, found.get("elements")),
     )
 
 

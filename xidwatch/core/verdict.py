@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from xidwatch.core.account import NO_XID, NO_XID_SEEN
-from xidwatch.core.event import Event, HungTaskDetail, UserspaceDetail
+from xidwatch.core.collective import call_of, ranks_text
+from xidwatch.core.event import Context, Event, HungTaskDetail
 from xidwatch.core.incident import Incident, Member
 from xidwatch.core.record import Record
 
@@ -66,8 +67,11 @@ def wall_time(record: Record, zone: tzinfo) -> datetime | None:
 def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
     """Subject, what it did, when, and what came of it; no advice."""
     root = incident.members[incident.root]
-    when = _when(root.finding.event.record, zone)
-    parts = [f"{_subject(incident, root)} {root.finding.rule.phrase}{_place(incident, root)}{when}{_toll(incident)}"]
+    if incident.cause is not None:
+        parts = [f"{_began(incident.cause, incident)}{_when(incident.cause.record, zone)}{_toll(incident, incident.cause)}"]
+    else:
+        when = _when(root.finding.event.record, zone)
+        parts = [f"{_subject(incident, root)} {root.finding.rule.phrase}{_place(incident, root)}{when}{_toll(incident)}"]
     parts[0] += f": {incident.figures}." if incident.figures else "."
     if incident.excluded[:1] == (NO_XID_SEEN,):
         parts.append(NO_XID)
@@ -78,14 +82,24 @@ def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
     return " ".join(parts)
 
 
+def _began(cause: Context, incident: Incident) -> str:
+    """A context line as the sentence's subject: `The network link ibs1 of node03 went down`."""
+    facts = dict(cause.facts)
+    host = cause.record.host or (incident.hosts[0] if len(incident.hosts) == 1 else None)
+    of = f" of {host}" if host else ""
+    if cause.kind == "link_down":
+        name = facts.get("interface")
+        return f"The network link {name}{of} went down" if name else f"A network link{of} went down"
+    if cause.kind == "panic":
+        return f"{host or 'The node'} panicked"
+    return f"The network failed a transfer{of}"
+
+
 def _subject(incident: Incident, root: Member) -> str:
     event, scope = root.finding.event, root.finding.rule.scope
     host = incident.hosts[0] if incident.hosts else None
     if scope == "process":
-        if event.process is None and event.pid is None:
-            return "A program"
-        name = event.process or "A process"
-        return f"{name} (pid {event.pid})" if event.pid is not None else name
+        return _waiting(incident) or _program(event) if event.kind == "nccl_timeout" else _program(event)
     struck = [m.finding.event.pci for m in incident.members if m.finding.rule.id == root.finding.rule.id]
     cards = {pci for pci in struck if pci is not None}
     if len(cards) > 1 and incident.scope in ("node", "fabric"):
@@ -93,8 +107,26 @@ def _subject(incident: Incident, root: Member) -> str:
     if event.kind == "sxid" and event.pci is not None:
         return f"NVSwitch {event.pci}"
     if scope == "gpu" or event.pci is not None:
-        return f"GPU {event.pci}" if event.pci is not None else "A GPU (the line does not say which)"
+        of = f" of {host}" if len(incident.hosts) > 1 and host else ""
+        return f"GPU {event.pci}{of}" if event.pci is not None else f"A GPU{of} (the line does not say which)"
     return host or "The node"
+
+
+def _program(event: Event) -> str:
+    if event.process is None and event.pid is None:
+        return "A program"
+    name = event.process or "A process"
+    return f"{name} (pid {event.pid})" if event.pid is not None else name
+
+
+def _waiting(incident: Incident) -> str:
+    """`Ranks 0, 1 and 2`; "" when no line names a rank."""
+    calls = [call_of(member.finding.event) for member in incident.members]
+    ranks = sorted({call.rank for call in calls if call is not None})
+    if not ranks:
+        return ""
+    text = ranks_text(ranks)
+    return text[:1].upper() + text[1:]
 
 
 def _place(incident: Incident, root: Member) -> str:
@@ -115,14 +147,18 @@ def _when(record: Record, zone: tzinfo) -> str:
     return ""
 
 
-def _toll(incident: Incident) -> str:
+def _toll(incident: Incident, cause: Context | None = None) -> str:
     """Whom it hit: processes whose channels were torn down, tasks stuck in D state, ranks that waited in vain."""
-    followers = [member for i, member in enumerate(incident.members) if i != incident.root and member.role == "consequence"]
+    own = None if cause is not None else incident.root
+    followers = [member for i, member in enumerate(incident.members) if i != own and member.role != "context"]
     torn = {m.finding.event.pid for m in followers if m.finding.event.kind == "xid" and m.finding.event.pid_role == "owner"}
     torn.discard(incident.members[incident.root].finding.event.pid)
     stuck = [m.finding.event for m in followers if isinstance(m.finding.event.detail, HungTaskDetail)]
-    ranks = {m.finding.event.detail.rank for m in followers if isinstance(m.finding.event.detail, UserspaceDetail)
-             and m.finding.event.kind == "nccl_timeout"}  # fmt: skip
+    timeouts = [m.finding.event for m in followers if m.finding.event.kind == "nccl_timeout"]
+    if own is not None and incident.members[own].finding.event.kind == "nccl_timeout":
+        timeouts = []
+    ranks = {call.rank if (call := call_of(event)) is not None else None for event in timeouts}
+    elsewhere = dict.fromkeys(event.record.host for event in timeouts if event.record.host) if len(incident.hosts) > 1 else {}
     said = []
     if torn - {None}:
         said.append(
@@ -133,5 +169,12 @@ def _toll(incident: Incident) -> str:
         more = f" and {len(stuck) - 2} more" if len(stuck) > 2 else ""
         said.append(f"left {names}{more} stuck in D state")
     if ranks:
-        said.append(f"made {len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''} time out")
+        said.append(f"made {len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''}{_on(list(elsewhere))} time out")
     return f" and {' and '.join(said)}" if said else ""
+
+
+def _on(hosts: list[str]) -> str:
+    """` on node02 and node03`, ` on 14 nodes`; "" for none."""
+    if len(hosts) > 3:
+        return f" on {len(hosts)} nodes"
+    return f" on {' and '.join(filter(None, (', '.join(hosts[:-1]), hosts[-1])))}" if hosts else ""

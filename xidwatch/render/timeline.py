@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import tzinfo
 
 from xidwatch.core.incident import Incident, Member, Role
@@ -45,12 +45,14 @@ def rows(incident: Incident) -> list[Row]:
         host = event.record.host if len(incident.hosts) > 1 else None
         key: object = (event.kind, event.code, event.what, member.finding.rule.id, member.role, event.pci, host)
         groups.setdefault("root" if index == incident.root else key, []).append(member)
-    several = len(incident.gpus) > 1
+    several, nodes = len(incident.gpus) > 1, len(incident.hosts) > 1
     found = [_row(group, show_gpu=several) for group in groups.values()]
     found += [
         Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text), pci=c.pci)
         for c in incident.context
     ]
+    if nodes:
+        found = [replace(row, text=f"{visible(row.record.host)}: {row.text}") if row.record.host else row for row in found]
     return sorted(found, key=_order)
 
 

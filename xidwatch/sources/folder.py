@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xidwatch.core.pattern import lazy
@@ -23,16 +23,44 @@ _NEVER = lazy(
 )
 _LOGINS = lazy(r"^(?:[bw]tmp|lastlog|faillog|tallylog)")
 """Only root may read some of them, and they hold nothing of ours."""
+_OF_A_SYSTEM = frozenset(
+    (
+        "boot",
+        "dev",
+        "etc",
+        "home",
+        "journal",
+        "log",
+        "logs",
+        "mnt",
+        "opt",
+        "proc",
+        "root",
+        "run",
+        "srv",
+        "sys",
+        "tmp",
+        "usr",
+        "var",
+    )
+)
+"""A folder that has one of these is a system's, not a folder of nodes."""
 _DEEPEST = 6
 _GLANCE_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Files that are one log, oldest first, and the node that their folder is named after."""
+    """Files that are one log, oldest first.
+
+    Attributes:
+        host: The node that their folder is named after.
+        folder: What is of one node: files that were given themselves, or all that lies below a node's folder.
+    """
 
     paths: tuple[str, ...]
     host: str | None = None
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +88,13 @@ def find_logs(paths: Sequence[str]) -> Found:
     """
     left = _Left()
     files = [path for path in paths if path == "-" or not os.path.isdir(path)]
-    families = _families(files, None)
+    families = _given(files)
+    several = len(paths) - len(files) > 1
     for path in paths:
         if path in files:
             continue
         try:
-            families += _folder(Path(path), left)
+            families += _folder(Path(path), left, node=Path(os.path.abspath(path)).name if several else None)
         except XidwatchError as reason:
             if len(paths) == 1:
                 raise
@@ -98,14 +127,30 @@ def _vagueness(path: str) -> int:
     return 1 if walls and not any(line.host for line in walls) else 0
 
 
-def _folder(folder: Path, left: _Left) -> list[Family]:
+def _given(files: Sequence[str]) -> list[Family]:
+    """Files that were given themselves: `node01/dmesg node02/dmesg` are of nodes that their folders are named after."""
+    parents = {path: os.path.dirname(os.path.abspath(path)) for path in files if path != "-"}
+    names: dict[str, set[str]] = {}
+    for path, parent in parents.items():
+        names.setdefault(_rotation(os.path.basename(path))[0], set()).add(parent)
+    alike = {parent for found in names.values() if len(found) > 1 for parent in found}
+    found = []
+    for family in _families(files, None):
+        parent = parents.get(family.paths[0], "")
+        found.append(replace(family, host=os.path.basename(parent), folder=parent) if parent in alike else family)
+    return found
+
+
+def _folder(folder: Path, left: _Left, node: str | None) -> list[Family]:
+    """The logs below a folder. `node` is its name when it is one of several, each of a node."""
     files, folders = _entries(folder)
     unread_before = len(left.unread)
     own = _logs(files, left)
-    families = _families(own, None)
+    families = _families(own, node, str(folder))
+    nodes = not own and not any(inner.name in _OF_A_SYSTEM for inner in folders)
     for inner in folders:
         deep = _logs(_walk(inner, 1, left), left)
-        families += _families(deep, None if own else inner.name)
+        families += _families(deep, inner.name if nodes else node, str(inner if nodes else folder))
     if families:
         return families
     if unread := left.unread[unread_before:]:
@@ -175,13 +220,13 @@ def _why_not(path: str) -> str | None:
     return None if seen.is_log or seen.kind != "text" else "no line in it looks like a log line"
 
 
-def _families(paths: Sequence[str], host: str | None) -> list[Family]:
+def _families(paths: Sequence[str], host: str | None, folder: str = "") -> list[Family]:
     """Rotated files of one log together, oldest first: the higher number, the earlier date, last the live one."""
     groups: dict[tuple[str, str], list[tuple[tuple[int, str, int], str]]] = {}
     for path in paths:
         stem, age = _rotation(path)
         groups.setdefault((stem, "" if path != "-" else "-"), []).append((age, path))
-    return [Family(tuple(dict.fromkeys(path for _, path in sorted(group))), host) for group in groups.values()]
+    return [Family(tuple(dict.fromkeys(path for _, path in sorted(group))), host, folder) for group in groups.values()]
 
 
 def _rotation(path: str) -> tuple[str, tuple[int, str, int]]:

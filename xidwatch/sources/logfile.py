@@ -62,6 +62,7 @@ class LogInputs:
 
     Attributes:
         reports: What was read of each input, complete once the iteration has ended.
+        folders: By stream, what is of one node (see `Family`), and the node that it is named after.
         reader: Who takes the records. Without one, a fixed number of lines behind each line of ours is given too.
     """
 
@@ -78,6 +79,7 @@ class LogInputs:
     ) -> None:
         """Args: see `ExplainOptions`; no path at all means this machine's ring buffer. `whole`: leave out no line."""
         self.reports: list[InputReport] = []
+        self.folders: dict[int, tuple[str, str | None]] = {}
         self.reader: Reader | None = None
         self.whole = whole
         self.several = False
@@ -88,7 +90,8 @@ class LogInputs:
         self._progress = progress
         self._waiting = waiting
         self._alone = False
-        self._streams = itertools.count()
+        self._folder: tuple[str, str | None] = ("", None)
+        self._streams = self._numbered()
         self._read_before = 0
 
     def __iter__(self) -> Iterator[Record]:
@@ -128,7 +131,14 @@ class LogInputs:
         boot_ids = (buffer.boot_id,) if buffer.boot_id else ()
         self.reports.append(tally.report(buffer.path, "/dev/kmsg", buffer.bytes, boot_ids))
 
+    def _numbered(self) -> Iterator[int]:
+        """Numbers for streams, each known to be of the folder that is being read."""
+        for stream in itertools.count():
+            self.folders[stream] = self._folder
+            yield stream
+
     def _family(self, family: Family) -> Iterator[Record]:
+        self._folder = family.folder, family.host
         stream = next(self._streams)
         clock = LogClock(self._tz, self._now_us, self._year)
         if len(family.paths) > 1 and self._year is None:

@@ -1,0 +1,256 @@
+"""Several nodes in one report: which fault began it, and what elsewhere followed from it."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+from tests.postmortems import SAME_EVERYWHERE
+from xidwatch.core.classify import RuleTable
+from xidwatch.core.incident import Incident, Postmortem
+from xidwatch.explain import explain
+
+T0 = datetime(2026, 11, 30, 10, 0, 0, tzinfo=timezone.utc)
+LOST = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, name=python3, GPU has fallen off the bus."
+DOWN = "mlx5_core 0000:5e:00.0 ibs1: Link down"
+MODEL_BUG = (
+    "NVRM: Xid (PCI:0000:3b:00): 31, pid=900, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS "
+    "GPCCLIENT_T1_2 faulted @ 0x7f21_4a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
+)
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def kernel(host: str, message: str, after_s: float = 0.0) -> str:
+    """A kernel line in syslog."""
+    return f"{(T0 + timedelta(seconds=after_s)).isoformat()} {host} kernel: {message}\n"
+
+
+def waits(ranks: range, after_s: float = 600.0, *, seq: int = 1580, op: str = "ALLREDUCE", limit_s: int = 600) -> str:
+    """The watchdogs of some ranks, in a log that names no host."""
+    at = T0 + timedelta(seconds=after_s)
+    return "".join(
+        f"[rank{rank}]:[E{at:%m%d %H:%M:%S}.{rank:06d} ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation "
+        f"timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn=4, NumelOut=4, Timeout(ms)={limit_s * 1000}) ran for "
+        f"{limit_s * 1000 + 60} milliseconds before timing out.\n"
+        for rank in ranks
+    )
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, rules: RuleTable) -> Fleet:
+    """Folders of nodes to be filled."""
+    return Fleet(tmp_path, rules)
+
+
+class Fleet:
+    """Nodes as folders: `fleet(node01={"kern.log": ...})` explains them together."""
+
+    def __init__(self, root: Path, rules: RuleTable) -> None:
+        self.root, self.rules = root, rules
+
+    def __call__(self, **nodes: dict[str, str]) -> Postmortem:
+        """The postmortem of these nodes: for each, its files."""
+        for node, files in nodes.items():
+            (self.root / node).mkdir()
+            for name, text in files.items():
+                (self.root / node / name).write_text(text, encoding="utf-8")
+        paths = [f"{self.root / node}/" for node in nodes]
+        return explain(paths, SAME_EVERYWHERE, self.rules)
+
+
+def kinds(incident: Incident) -> list[str]:
+    """What is in it, each kind once."""
+    return sorted({member.finding.event.kind for member in incident.members})
+
+
+def test_lost_gpu_and_time_outs_elsewhere(fleet: Fleet) -> None:
+    """A GPU lost on one node and time-outs on two others are one incident of three nodes, the GPU its root."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", LOST)},
+        node02={"train.log": waits(range(8, 16))},
+        node03={"train.log": waits(range(16, 24), 601.0)},
+    )
+    (incident,) = found.incidents
+    root = incident.members[incident.root].finding.event
+    assert (79, ("node01", "node02", "node03")) == (root.code, incident.hosts)
+    assert ("platform", "hardware", "critical", "reboot_node") == (
+        incident.fault_class, incident.origin, incident.severity, incident.recovery.rung,
+    )  # fmt: skip
+    assert "of node01" in incident.sentence
+    assert "made 16 NCCL ranks on node02 and node03 time out" in incident.sentence
+    assert any("clocks of node01, node02, node03" in text for text in incident.unknowns)
+    assert any("whether node01 took part" in text for text in incident.unknowns)
+
+
+def test_link_down_and_time_outs_elsewhere(fleet: Fleet) -> None:
+    """A link that went down on one node makes the time-outs on the others the network's."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", DOWN)},
+        node02={"train.log": waits(range(8, 16))},
+        node03={"train.log": waits(range(16, 24))},
+    )
+    (incident,) = found.incidents
+    assert ("platform", "network", "warning") == (incident.fault_class, incident.origin, incident.severity)
+    assert {"node01", "node02", "node03"} == set(incident.hosts)
+    assert "check_network" == incident.investigate[0].rung
+    assert incident.sentence.startswith("The network link ibs1 of node01 went down at 10:00:00")
+
+
+def test_two_jobs_stay_two(fleet: Fleet) -> None:
+    """Two faults on two nodes and the time-outs of two jobs are two incidents, each with its own cause."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", LOST)},
+        node02={"train.log": waits(range(8, 16))},
+        node03={"kern.log": kernel("node03", DOWN, 40.0)},
+        node04={"train.log": waits(range(8, 16), 640.0, seq=99, op="ALLGATHER")},
+    )
+    assert [("node01", "node02"), ("node03", "node04")] == sorted(tuple(sorted(one.hosts)) for one in found.incidents)
+
+
+def test_faults_without_time_outs_stay_apart(fleet: Fleet) -> None:
+    """The same fault on two nodes at one moment is two incidents: nothing ties them."""
+    found = fleet(node01={"kern.log": kernel("node01", LOST)}, node02={"kern.log": kernel("node02", LOST)})
+    assert [("node01",), ("node02",)] == sorted(one.hosts for one in found.incidents)
+
+
+def test_a_fault_long_before_is_another(fleet: Fleet) -> None:
+    """A fault an hour before the ranks began to wait, or after they gave up, did not begin it."""
+    for number, after_s in enumerate((-3600.0, 700.0)):
+        found = fleet(
+            **{
+                f"a{number}": {"kern.log": kernel(f"a{number}", LOST, after_s)},
+                f"b{number}": {"train.log": waits(range(8))},
+            }
+        )
+        assert [["nccl_timeout"], ["xid"]] == sorted(kinds(one) for one in found.incidents)
+
+
+def test_an_application_fault_of_another_job(fleet: Fleet) -> None:
+    """An application's fault minutes before, as some program always has somewhere, is not taken for the cause; at the moment it is."""
+    found = fleet(node01={"kern.log": kernel("node01", MODEL_BUG, -300.0)}, node02={"train.log": waits(range(8))})
+    assert 2 == len(found.incidents)
+    found = fleet(node03={"kern.log": kernel("node03", MODEL_BUG, -3.0)}, node04={"train.log": waits(range(8))})
+    assert [["nccl_timeout", "xid"]] == [kinds(one) for one in found.incidents]
+
+
+def test_same_collective_on_nodes_without_a_cause(fleet: Fleet) -> None:
+    """Ranks of three nodes that waited for the same collective are one incident; the same rank twice is another job's."""
+    found = fleet(
+        node01={"train.log": waits(range(8))}, node02={"train.log": waits(range(8, 16))}, node03={"train.log": waits(range(8))}
+    )
+    assert [2, 1] == sorted((len(one.hosts) for one in found.incidents), reverse=True)
+
+
+def test_clock_that_runs_behind(fleet: Fleet) -> None:
+    """The cause is found although its node's clock is ahead by less than what is allowed for, and the spread is told."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", LOST, 25.0)},
+        node02={"train.log": waits(range(8, 16), 20.0, limit_s=20)},
+        node03={"train.log": waits(range(16, 24), 28.0, limit_s=20)},
+    )
+    (incident,) = found.incidents
+    assert 79 == incident.members[incident.root].finding.event.code
+    assert any("8 s apart" in text for text in incident.unknowns)
+
+
+def test_memory_of_one_rank(fleet: Fleet) -> None:
+    """A rank that ran out of memory is why the others waited; a job without that rank has nothing to do with it."""
+    line = "[rank3]: " + OOM + "\n"
+    stamped = f"{T0.isoformat()} {line}"
+    found = fleet(node01={"train.log": stamped}, node02={"train.log": waits(range(8, 16))})
+    assert [["nccl_timeout", "torch_oom"]] == [kinds(one) for one in found.incidents]
+    found = fleet(node03={"train.log": stamped.replace("rank3", "rank9")}, node04={"train.log": waits(range(8, 16))})
+    assert 2 == len(found.incidents)
+
+
+def test_host_of_the_lines_else_of_the_folder(fleet: Fleet) -> None:
+    """Within a node's folder a log without hosts belongs to the host that the others name."""
+    found = fleet(
+        rack7={"kern.log": kernel("gpu-a07", LOST), "train.log": f"{T0.isoformat()} CUDA error: unspecified launch failure\n"},
+        rack8={"train.log": waits(range(8, 16))},
+    )
+    (incident,) = found.incidents
+    assert ("gpu-a07", "rack8") == incident.hosts
+    assert ["cuda_error", "nccl_timeout", "xid"] == kinds(incident)
+
+
+def test_files_of_nodes(tmp_path: Path, rules: RuleTable) -> None:
+    """Files of one name in several folders are of the nodes that the folders are named after."""
+    for node, text in (("node01", waits(range(8))), ("node02", waits(range(8, 16)))):
+        (tmp_path / node).mkdir()
+        (tmp_path / node / "train.log").write_text(text)
+    found = explain([str(tmp_path / node / "train.log") for node in ("node01", "node02")], SAME_EVERYWHERE, rules)
+    assert [("node01", "node02")] == [one.hosts for one in found.incidents]
+
+
+def test_a_machine_is_no_fleet(tmp_path: Path, rules: RuleTable) -> None:
+    """The folders of one machine are not taken for nodes."""
+    for inner in ("var", "run"):
+        (tmp_path / "host" / inner).mkdir(parents=True)
+        (tmp_path / "host" / inner / "dmesg").write_text(f"[  10.0] {LOST}\n")
+    found = explain([str(tmp_path / "host")], SAME_EVERYWHERE, rules)
+    assert [()] == [one.hosts for one in found.incidents]
+
+
+def test_kernel_fault_and_its_echo_across_files(tmp_path: Path, rules: RuleTable) -> None:
+    """The program's log, without host or time, tells of the kernel's fault: one incident, the kernel's as root."""
+    (tmp_path / "kern.log").write_text(
+        kernel("gpu01", MODEL_BUG.replace("pid=900", "pid=901"), -9000.0) + kernel("gpu01", MODEL_BUG)
+    )
+    (tmp_path / "app.log").write_text("RuntimeError: CUDA error: an illegal memory access was encountered\n")
+    found = explain([str(tmp_path / "app.log"), str(tmp_path / "kern.log")], SAME_EVERYWHERE, rules)
+    joined = [one for one in found.incidents if "cuda_error" in kinds(one)]
+    assert [(31, 900)] == [
+        (one.members[one.root].finding.event.code, one.members[one.root].finding.event.pid) for one in joined
+    ]
+    assert 2 == len(found.incidents)
+
+
+def test_echo_in_another_time_zone(tmp_path: Path, rules: RuleTable) -> None:
+    """A program that writes local time without a zone is known by its pid."""
+    (tmp_path / "kern.log").write_text(kernel("gpu01", MODEL_BUG))
+    local = (T0 + timedelta(hours=9, seconds=1)).replace(tzinfo=None).isoformat()
+    (tmp_path / "app.log").write_text(
+        f"{local} (Worker pid=900) RuntimeError: CUDA error: an illegal memory access was encountered\n"
+    )
+    found = explain([str(tmp_path / "app.log"), str(tmp_path / "kern.log")], SAME_EVERYWHERE, rules)
+    assert [["cuda_error", "xid"]] == [kinds(one) for one in found.incidents]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB",
+        "RuntimeError: CUDA error: out of memory",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "RuntimeError: CUDA error: uncorrectable NVLink error detected during the execution",
+    ],
+)
+def test_no_echo_of_a_lost_gpu(line: str, tmp_path: Path, rules: RuleTable) -> None:
+    """What a lost GPU does not cause is not joined to it, however near."""
+    (tmp_path / "app.log").write_text(f"{T0.isoformat()} {line}\n")
+    fault = MODEL_BUG if "NVLink" in line else LOST
+    (tmp_path / "kern.log").write_text(kernel("gpu01", fault))
+    found = explain([str(tmp_path / "app.log"), str(tmp_path / "kern.log")], SAME_EVERYWHERE, rules)
+    assert 2 == len(found.incidents)
+
+
+def test_two_hundred_nodes(tmp_path: Path, rules: RuleTable) -> None:
+    """Ten times the nodes take about ten times as long, not a hundred."""
+    took = []
+    for count in (20, 200):
+        paths = []
+        for number in range(count):
+            node = tmp_path / f"{count}" / f"node{number:03d}"
+            node.mkdir(parents=True)
+            (node / "train.log").write_text(waits(range(number * 8, number * 8 + 8)))
+            (node / "kern.log").write_text(kernel(node.name, LOST if number == 0 else DOWN, number * 2.0))
+            paths.append(str(node))
+        began = time.process_time()
+        found = explain(paths, SAME_EVERYWHERE, rules)
+        took.append(time.process_time() - began)
+        assert [count] == [len(one.hosts) for one in found.incidents if one.severity == "critical"]
+    assert took[1] < 40 * took[0]

@@ -1,0 +1,271 @@
+"""One cause for time-outs on several nodes: a GPU, a link or a program that failed on one of them.
+
+NCCL's watchdog speaks on every rank minutes after the fault, and seldom on the one at fault. Time-outs of the same collective
+are one job's; what failed somewhere when they began to wait is the likeliest cause.
+Clocks of nodes differ, so a cause may be written later than what followed from it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from xidwatch.core.collective import call_of
+from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail
+from xidwatch.core.pattern import lazy
+from xidwatch.core.rule import RUNGS, Rule
+
+if TYPE_CHECKING:
+    from xidwatch.core.correlate import Case, Correlator
+
+SKEW_S = 30.0
+"""Clocks of two nodes may differ by so much when nothing compares them."""
+_EARLY_S, _LATE_S = 600.0, 120.0
+"""A step of a training run may last minutes: so long before, or behind, the others begin to wait may the fault be."""
+_WEAK_S = 60.0
+"""The same for a fault that many programs have without any job noticing."""
+_HOME_S = 30.0
+"""How much nearer a fault counts on a node of the job itself."""
+_USUAL_TIMEOUT_S = 600.0
+"""PyTorch's own limit since 2.2, where the line gives none."""
+_LEAST_CAUSE = 20
+_PROGRAMS = ("torch_oom", "cuda_error")
+_STUCK = ("hung_task", "soft_lockup", "hard_lockup", "mce", "oom_kill")
+_GPU_KINDS = ("xid", "sxid", "nvrm")
+_VIRTUAL = lazy(r"(?:veth|docker|br-|virbr|cali|flannel|cni|lxc|tap|tun|lo$|usb|wl|vnet|kube|nodelocal)")
+"""Interfaces over which no rank talks to another node."""
+
+
+@dataclass(slots=True)
+class _Job:
+    """Time-outs that belong together.
+
+    Attributes:
+        began_us, gave_up_us: When its first rank began to wait, and gave up; None without a wall clock.
+        spread_us: How far apart its nodes wrote the time-out of the same collective.
+    """
+
+    cases: list[Case]
+    began_us: float | None = None
+    gave_up_us: float | None = None
+    spread_us: float = 0.0
+    ranks: set[int] = field(default_factory=set)
+    streams: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cause:
+    """Something that may have kept a rank from a collective; a `context` line where no event tells it."""
+
+    at_us: float
+    host: str
+    strong: bool
+    case: Case | None = None
+    context: Context | None = None
+
+
+def join_fleet(correlator: Correlator) -> None:
+    """Put time-outs of one job, on whatever nodes, and what they followed from into one case. Cost: n log n in the cases."""
+    waiting = [case for case in correlator.cases if any(_timeouts(case))]
+    if not waiting:
+        return
+    jobs = _jobs(waiting)
+    causes = sorted(_causes(correlator), key=lambda cause: cause.at_us)
+    times = [cause.at_us for cause in causes]
+    for job in jobs:
+        cause = _likeliest(job, causes, times)
+        _put_together(correlator, job, cause)
+
+
+def _timeouts(case: Case) -> Iterator[tuple[Event, Event]]:
+    """Each distinct time-out of a case, first and latest."""
+    for fold in case.folds.values():
+        if fold.finding.event.kind == "nccl_timeout":
+            yield fold.finding.event, fold.last
+
+
+# which time-outs are one job's
+
+
+def _jobs(waiting: Sequence[Case]) -> list[_Job]:
+    """Cases in which different ranks waited for the same collective at the same time."""
+    job_of = {id(case): _job(case) for case in waiting}
+    seen: dict[tuple[object, ...], list[tuple[float | None, Case]]] = {}
+    for case in waiting:
+        for key, at in _collectives(case).items():
+            seen.setdefault(key, []).append((at, case))
+    for found in seen.values():
+        found.sort(key=lambda pair: pair[0] or 0.0)
+        for (one_at, one), (other_at, other) in pairwise(found):
+            mine, theirs = job_of[id(one)], job_of[id(other)]
+            near = one_at is None or other_at is None or other_at - one_at <= (_LATE_S + SKEW_S) * 1e6
+            if mine is not theirs and near and not mine.ranks & theirs.ranks and mine.streams.isdisjoint(theirs.streams):
+                if one_at is not None and other_at is not None:
+                    mine.spread_us = max(mine.spread_us, theirs.spread_us, other_at - one_at)
+                _absorb(mine, theirs)
+                job_of.update({id(case): mine for case in theirs.cases})
+    return list({id(job): job for job in job_of.values()}.values())
+
+
+def _absorb(job: _Job, other: _Job) -> None:
+    job.cases += other.cases
+    job.ranks |= other.ranks
+    job.streams |= other.streams
+    job.began_us = _earlier(job.began_us, other.began_us)
+    job.gave_up_us = _earlier(job.gave_up_us, other.gave_up_us)
+
+
+def _earlier(one: float | None, other: float | None) -> float | None:
+    known = [value for value in (one, other) if value is not None]
+    return min(known, default=None)
+
+
+def _job(case: Case) -> _Job:
+    job = _Job([case])
+    for event, _ in _timeouts(case):
+        detail, at = event.detail, event.record.wall_us
+        job.streams.add(event.record.stream)
+        if (call := call_of(event)) is not None:
+            job.ranks.add(call.rank)
+        if at is None or not isinstance(detail, UserspaceDetail):
+            continue
+        waited = detail.ran_ms if detail.ran_ms is not None else detail.timeout_ms
+        job.gave_up_us = _earlier(job.gave_up_us, at)
+        job.began_us = _earlier(job.began_us, at - (waited * 1e3 if waited is not None else _USUAL_TIMEOUT_S * 1e6))
+    return job
+
+
+def _collectives(case: Case) -> dict[tuple[object, ...], float | None]:
+    """What its ranks waited for, with the first time; only what a number and an operation make known."""
+    found: dict[tuple[object, ...], float | None] = {}
+    for event, _ in _timeouts(case):
+        detail = event.detail
+        if isinstance(detail, UserspaceDetail) and detail.seq is not None and detail.op is not None:
+            key = (detail.seq, detail.op, detail.timeout_ms)
+            at = event.record.wall_us
+            found[key] = _earlier(found.get(key), float(at) if at is not None else None)
+    return found
+
+
+# what may have begun it
+
+
+def _causes(correlator: Correlator) -> Iterator[_Cause]:
+    for case in correlator.cases:
+        folds = [fold.finding for fold in case.folds.values() if fold.finding.event.kind != "nccl_timeout"]
+        able = [(at, strong) for finding in folds for at, strong in [_able(finding.event, finding.rule)] if at is not None]
+        if able:
+            at = min(at for at, _ in able)
+            yield _Cause(at, case.host, any(strong for _, strong in able), case=case)
+    ups = _came_up(correlator)
+    for context in correlator.context:
+        logged_us, facts = context.record.wall_us, dict(context.facts)
+        if logged_us is None or context.record.glued or context.kind not in ("link_down", "panic", "nccl_network_error"):
+            continue
+        host = correlator.host_of(context.record)
+        if context.kind == "link_down" and (
+            _VIRTUAL.match(facts.get("interface", "")) or _was_up_again(ups.get((host, facts.get("interface")), ()), logged_us)
+        ):
+            continue
+        yield _Cause(float(logged_us), host, strong=True, context=context)
+
+
+def _able(event: Event, rule: Rule) -> tuple[float | None, bool]:
+    """When it may have kept a rank from its work, None if it cannot; and whether it certainly did so to some program."""
+    at = event.record.wall_us
+    if at is None or event.record.glued or rule.context:
+        return None, False
+    detail = event.detail
+    if isinstance(detail, HungTaskDetail):
+        return at - (detail.blocked_s or 0) * 1e6, True
+    if event.kind in _STUCK:
+        return float(at), event.kind != "oom_kill"
+    if event.kind in _PROGRAMS:
+        return float(at), False
+    if event.kind in _GPU_KINDS and rule.rank > _LEAST_CAUSE:
+        return float(at), rule.lost or RUNGS.index(rule.recovery) > RUNGS.index("restart_app")
+    return None, False
+
+
+def _came_up(correlator: Correlator) -> dict[tuple[str, str | None], list[int]]:
+    ups: dict[tuple[str, str | None], list[int]] = {}
+    for context in correlator.context:
+        if context.kind == "link_up" and context.record.wall_us is not None:
+            place = correlator.host_of(context.record), dict(context.facts).get("interface")
+            ups.setdefault(place, []).append(context.record.wall_us)
+    return {place: sorted(times) for place, times in ups.items()}
+
+
+def _was_up_again(ups: Sequence[int], down_us: int) -> bool:
+    """A link that came back within a second or two is a link that was brought up, not one that was lost."""
+    place = bisect_left(ups, down_us)
+    return place < len(ups) and ups[place] - down_us <= 2_000_000
+
+
+def _likeliest(job: _Job, causes: Sequence[_Cause], times: Sequence[float]) -> _Cause | None:
+    """The cause nearest to the moment at which the ranks began to wait; one on a node of the job's own counts as nearer."""
+    if job.began_us is None or job.gave_up_us is None:
+        return None
+    began = job.began_us
+    first = bisect_left(times, began - _EARLY_S * 1e6)
+    last = bisect_right(times, min(began + (_LATE_S + SKEW_S) * 1e6, job.gave_up_us + SKEW_S * 1e6))
+    hosts = {case.host for case in job.cases}
+    fitting = [cause for cause in causes[first:last] if _fits(cause, job, hosts)]
+    return min(fitting, key=lambda cause: _distance_s(cause, began, hosts), default=None)
+
+
+def _distance_s(cause: _Cause, began_us: float, hosts: set[str]) -> float:
+    away = abs(cause.at_us - began_us) / 1e6
+    return away + (0.0 if cause.strong else _WEAK_S) - (_HOME_S if cause.host in hosts else 0.0)
+
+
+def _fits(cause: _Cause, job: _Job, hosts: set[str]) -> bool:
+    if cause.context is not None and cause.context.kind == "nccl_network_error":
+        return cause.host in hosts
+    if cause.case is None or cause.strong or any(cause.case is case for case in job.cases):
+        return True
+    if abs(cause.at_us - (job.began_us or 0.0)) > (_WEAK_S + SKEW_S) * 1e6:
+        return False
+    events = [fold.finding.event for fold in cause.case.folds.values()]
+    return any(event.kind not in _PROGRAMS or _of_the_job(event, job) for event in events)
+
+
+def _of_the_job(event: Event, job: _Job) -> bool:
+    """A program's own error: in the job's own log, or of a rank that has not reported."""
+    detail = event.detail
+    if event.record.stream in job.streams:
+        return True
+    return isinstance(detail, UserspaceDetail) and detail.rank is not None and detail.rank not in job.ranks
+
+
+# putting together
+
+
+def _put_together(correlator: Correlator, job: _Job, cause: _Cause | None) -> None:
+    into = cause.case if cause is not None and cause.case is not None else None
+    job.cases.sort(key=lambda case: case.order)
+    pure = [case for case in job.cases if case is not into and _follows_only(case)]
+    if into is None:
+        into = pure.pop(0) if pure else job.cases[0]
+    for case in pure:
+        correlator.merge(into, case)
+    if cause is not None and cause.context is not None and not _explained(into):
+        into.cause = cause.context
+        if cause.context not in into.context:
+            into.context.insert(0, cause.context)
+        if cause.host and cause.host != into.host:
+            into.hosts[cause.host] = None
+    if len({into.host, *into.hosts}) > 1:
+        into.clock_spread_s = job.spread_us / 1e6
+
+
+def _explained(case: Case) -> bool:
+    return any(_able(fold.finding.event, fold.finding.rule)[0] is not None for fold in case.folds.values())
+
+
+def _follows_only(case: Case) -> bool:
+    """Nothing in it would begin anything: time-outs, and what a dying program leaves behind (Xid 45)."""
+    return not _explained(case)
