@@ -318,6 +318,18 @@ def test_the_daemons_bus_counts(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert (1, "not fit: 0000:52:00.0 missing") == as_line(root, capsys)
 
 
+def test_where_no_process_can_be_started(
+    root: Root, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of processes, or an interpreter that is gone: the daemon's word still counts, and what was not looked at is told."""
+    monkeypatch.setattr("sys.executable", str(root.folder / "gone"))
+    root.daemon(incidents=[incident()])
+    found = check(root, capsys, "--format", "json")
+    assert (1, ["the node's files"]) == (found.code, [one["path"] for one in found.told()["not_read"]])
+    root.daemon()
+    assert (0, "fit: 8 GPUs, no critical incident") == as_line(root, capsys)
+
+
 # what is said
 
 

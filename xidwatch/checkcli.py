@@ -184,7 +184,7 @@ def _way(bus: tuple[BusGpu, ...], daemon: Daemon | None, config: Config) -> tupl
     if daemon is not None and daemon.gpus:
         if daemon.nvml_released:
             return "released", None
-        return ("daemon", None) if daemon.nvml_up is not None else ("off", "the daemon does not ask it")
+        return ("daemon", None) if daemon.nvml_asks else ("off", "the daemon does not ask it")
     ours = [gpu for gpu in bus if gpu.driver in (None, "nvidia")]
     if not ours:
         return "needless", None

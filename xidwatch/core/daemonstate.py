@@ -32,6 +32,7 @@ def read_daemon(state: object, now_us: int) -> Daemon:
         injection_accepted=_may(whole, "injection_accepted", bool) or False,
         rules_mistakes=_mistakes(rules),
         history_error=_may(history, "last_error", str),
+        nvml_asks=bool(nvml),
         nvml_up=_may(nvml, "up", bool),
         nvml_released=_may(nvml, "released", bool) or False,
         nvml_stuck_s=_may(nvml, "stuck_s", float) or 0.0,

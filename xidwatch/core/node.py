@@ -120,7 +120,8 @@ class Daemon:
         maintenance: Until when (wall clock, microseconds; 0 without an end) and why; None when there is none.
         rules_mistakes: Why the last reload of the rules failed.
         history_error: Why history is not being written.
-        nvml_up: NVML answered last time; None while it is not asked.
+        nvml_asks: It asks NVML at all.
+        nvml_up: NVML answered last time; None before the first time.
         nvml_released: An operator took xidwatch off the GPUs.
         nvml_stuck_s: For how long NVML has been silent beyond its deadline.
         expected_gpus: As many should be there; None when it does not know.
@@ -134,6 +135,7 @@ class Daemon:
     injection_accepted: bool = False
     rules_mistakes: tuple[str, ...] = ()
     history_error: str | None = None
+    nvml_asks: bool = False
     nvml_up: bool | None = None
     nvml_released: bool = False
     nvml_stuck_s: float = 0.0

@@ -88,7 +88,7 @@ def look(root: Path, tell: Tell, slots: Collection[str], wanted: tuple[Collectio
         tell({"clock": _clock()})
     for path in _found(root, _SETTINGS):
         _tell_file(root, path, tell)
-    holding = _tell_processes(root, tell, programs)
+    _tell_programs(root, tell, programs)
     tell({"at": "the PCI links of the GPUs"})
     for slot in slots:
         for name in _WIDTHS:
@@ -100,7 +100,7 @@ def look(root: Path, tell: Tell, slots: Collection[str], wanted: tuple[Collectio
     for path in _found(root, _DISKS):
         _tell_file(root, path, tell)
     tell({"at": "the environment of GPU jobs"})
-    for pid in holding:
+    for pid in _holders(root, tell):
         _tell_job(root, pid, tell, variables)
 
 
@@ -151,24 +151,26 @@ def _clock() -> bool | None:
 # processes
 
 
-def _tell_processes(root: Path, tell: Tell, programs: Collection[str]) -> list[int]:
-    """Tell which of the programs run; returns the processes that hold a GPU."""
+def _tell_programs(root: Path, tell: Tell, programs: Collection[str]) -> None:
+    """Tell which of the programs run."""
     running: dict[str, list[int]] = {}
-    holding: list[int] = []
-    closed = 0
-    for pid in sorted(int(entry) for entry in _names(root / "proc") if entry.isdecimal()):
-        name, _ = _name_and_state(root / f"proc/{pid}/stat")
-        if name in programs:
+    for pid in _processes(root):
+        if (name := _name_and_state(root / f"proc/{pid}/stat")[0]) in programs:
             running.setdefault(name, []).append(pid)
-        holds = _holds_gpu(root / f"proc/{pid}/fd")
-        closed += holds is None
-        if holds and pid != os.getpid():
-            holding.append(pid)
     sees_all = _name_and_state(root / "proc/1/stat")[0] != ""
     tell({"programs": running if sees_all else None})
-    if closed:
+
+
+def _holders(root: Path, tell: Tell) -> list[int]:
+    """Processes that hold a GPU."""
+    found = {pid: _holds_gpu(root / f"proc/{pid}/fd") for pid in _processes(root) if pid != os.getpid()}
+    if closed := list(found.values()).count(None):
         tell({"path": "/proc/PID/fd", "error": f"{closed} processes of others: only root sees whether they hold a GPU"})
-    return holding[:_MOST_JOBS]
+    return [pid for pid, holds in found.items() if holds][:_MOST_JOBS]
+
+
+def _processes(root: Path) -> list[int]:
+    return sorted(int(entry) for entry in _names(root / "proc") if entry.isdecimal())
 
 
 def _names(folder: Path) -> list[str]:

@@ -36,32 +36,37 @@ class NodeLook:
         """Begin. Arguments as of `nodefiles.main`."""
         path = [where or str(Path.cwd()) for where in sys.path]
         arguments = (json.dumps(path), json.dumps([str(root), list(slots), list(programs), list(variables)]))
-        # Its error output is closed too: a caller that reads ours to the end must not wait for a child that is left behind.
-        self._popen = subprocess.Popen(
-            (sys.executable, "-I", "-c", _RUN, *arguments),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0,
-        )  # fmt: skip
-        assert self._popen.stdout is not None
-        self._out = self._popen.stdout
-        os.set_blocking(self._out.fileno(), False)
         self._part = b""
         self._texts: dict[str, str] = {}
         self._unread: dict[str, str] = {}
-        self._at = "the node's files"
+        self._at, self._why = "the node's files", "no answer in time"
         self.complete = self.over = False
         self.clock_synchronized: bool | None = None
         self.programs: dict[str, tuple[int, ...]] | None = None
         self.jobs: list[Job] = []
+        self._out, theirs = os.pipe()
+        os.set_blocking(self._out, False)
+        self._popen: subprocess.Popen[bytes] | None = None
+        try:
+            # Its error output is closed too: a caller that reads ours to the end must not wait for a child that stays behind.
+            self._popen = subprocess.Popen(
+                (sys.executable, "-I", "-c", _RUN, *arguments),
+                stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
+            )  # fmt: skip
+        except OSError as error:
+            self._why = f"no process could be started: {error.strerror}"
+        finally:
+            os.close(theirs)
 
     def fileno(self) -> int:
         """Readable when it has told something."""
-        return self._out.fileno()
+        return self._out
 
     def read(self) -> None:
         """Take what it has told; never blocks. `over` is set when nothing more comes."""
         while not self.over:
             try:
-                said = os.read(self._out.fileno(), _READ_BYTES)
+                said = os.read(self._out, _READ_BYTES)
             except BlockingIOError:
                 return
             self.over = not said
@@ -71,13 +76,13 @@ class NodeLook:
 
     def tree(self) -> Tree:
         """The files; where it was at when it stopped telling is among the unread."""
-        unread = self._unread if self.complete else {**self._unread, self._at: "no answer in time"}
+        unread = self._unread if self.complete else {**self._unread, self._at: self._why}
         return Tree(texts=self._texts, unread=unread, complete=self.complete)
 
     def close(self) -> None:
         """Let it go; in D state it stays behind until it is let go itself."""
-        self._out.close()
-        if self._popen.poll() is None:
+        os.close(self._out)
+        if self._popen is not None and self._popen.poll() is None:
             with contextlib.suppress(OSError):
                 self._popen.send_signal(signal.SIGTERM)
             _ABANDONED.append(self._popen)
