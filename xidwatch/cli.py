@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
     from xidwatch.core.floor import Floor
     from xidwatch.core.incident import Postmortem
+    from xidwatch.core.machine import Machine
 
 FOUND, MISUSED, BROKEN, INTERRUPTED = 1, 2, 3, 130
 """Exit codes: something was found, the caller must mend something, a bug, Ctrl-C."""
@@ -228,6 +229,7 @@ def _explain_logs(paths: list[str], options: argparse.Namespace) -> int:
                 progress=bar,
                 waiting=_say_waiting,
                 floor=_floor(options),
+                machine=_machine(options),
             ),
             rules,
         )
@@ -264,6 +266,17 @@ def _floor(options: argparse.Namespace) -> Floor | None:
 
     config = load_config(Path(file))
     return read_workload(config.workload).floor() if config.workload is not None else None
+
+
+def _machine(options: argparse.Namespace) -> Machine:
+    """What this machine is, where its own log is read; of any other only its log tells."""
+    if options.what:
+        from xidwatch.core.machine import UNKNOWN
+
+        return UNKNOWN
+    from xidwatch.sources.machine import read_machine
+
+    return read_machine()
 
 
 def _say_waiting(path: str) -> None:

@@ -20,6 +20,7 @@ from xidwatch.core.fleet import join_fleet
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
+from xidwatch.core.machine import UNKNOWN, Machine, merged
 from xidwatch.core.parse import Further, Parser
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
@@ -48,6 +49,7 @@ class ExplainOptions:
         progress: Called with (bytes read, bytes in all or None).
         waiting: Called with the name of an input that is silent.
         floor: What the nodes serve, to tell slow from hung; None when it is not known.
+        machine: What is known of the machine beside its log.
     """
 
     since: datetime | None = None
@@ -61,6 +63,7 @@ class ExplainOptions:
     progress: Callable[[int, int | None], None] | None = None
     waiting: Callable[[str], None] | None = None
     floor: Floor | None = None
+    machine: Machine = UNKNOWN
 
 
 def explain(paths: Sequence[str], options: ExplainOptions, rules: RuleTable) -> Postmortem:
@@ -130,7 +133,9 @@ def explain_records(
     join_fleet(correlator)
     for (stream, host), record in reading.ends():
         correlator.tick(record, at_home.host(stream, host or None) or "")
-    incidents = judge(correlator.cases, rules, zone)
+    incidents = judge(
+        correlator.cases, rules, zone, machine_of=lambda host: merged(correlator.book.machine(host), options.machine)
+    )
     if options.floor is not None:
         from xidwatch.core.stall import with_floor
 

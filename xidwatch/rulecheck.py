@@ -16,10 +16,11 @@ from pydantic import TypeAdapter, ValidationError
 
 from xidwatch.core.classify import Entry, Knowledge, RuleTable
 from xidwatch.core.event import Context, Detail, Event, Kind
+from xidwatch.core.machine import HYPERVISORS
 from xidwatch.core.nvlink import Nvlink4Row, Nvlink5Row
 from xidwatch.core.parse import Parser
 from xidwatch.core.record import Record
-from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
+from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Command, Pattern, Precondition, Rule
 
 _FIELDS = {field.name for kind in (Event, Record, *get_args(Detail)) for field in fields(kind)}
 """What `where`, `same` and `distinct` may ask about."""
@@ -74,8 +75,22 @@ def _value_mistakes(table: RuleTable, value: Knowledge) -> Iterator[str]:
         if value.register not in {1, 3, 4, 5}:
             yield f"register {value.register}: only 1, 3, 4 and 5 count"
         yield from (f"bits: {bit} is not in a 32-bit word" for bit in value.bits if not 0 <= bit < 32)
-    elif isinstance(value, Action) and value.id not in {*RUNGS, *INVESTIGATIONS}:
-        yield f"id: {value.id!r} is no rung and no investigation"
+    elif isinstance(value, Action):
+        yield from _action(value)
+
+
+def _action(action: Action) -> Iterator[str]:
+    rung, dash, _ = action.id.partition("-")
+    if rung not in {*RUNGS, *INVESTIGATIONS}:
+        yield f"id: {action.id!r} is no rung and no investigation"
+    if dash and action.only is None:
+        yield f"only: {action.id!r} takes the place of {rung!r}; say where"
+    items: tuple[Command | Precondition, ...] = (*action.commands, *action.verify, *action.preconditions)
+    conditions = [condition for item in items for condition in (item.applies, item.only)]
+    named = {name for condition in (action.only, *conditions) if condition is not None for name in condition.hypervisor}
+    yield from (
+        f"hypervisor: {name!r} is not known; there are {', '.join(sorted(HYPERVISORS))}" for name in named - HYPERVISORS
+    )
 
 
 def _answers(value: Knowledge) -> Iterator[str]:

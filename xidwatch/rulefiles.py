@@ -18,7 +18,7 @@ from typing import Any
 
 from xidwatch.core.classify import Entry, Key, Knowledge, Nvlink4Row, Nvlink5Row, RuleTable, TableName
 from xidwatch.core.pattern import lazy
-from xidwatch.core.rule import Action, Combination, Command, Guidance, Pattern, Rule, Source
+from xidwatch.core.rule import Action, Applies, Combination, Command, Guidance, Pattern, Precondition, Rule, Source
 from xidwatch.errors import XidwatchError
 
 if sys.version_info >= (3, 11):
@@ -171,12 +171,16 @@ def _shaped(values: dict[str, Any]) -> dict[str, Any]:
         shaped["where"] = tuple(
             (field, tuple(value) if isinstance(value, list) else (value,)) for field, value in where.items()
         )
+    if isinstance(needs := values.get("preconditions"), list):
+        shaped["preconditions"] = tuple({"say": _tuples(need)} if isinstance(need, str) else _tuples(need) for need in needs)
     return shaped
 
 
 def _tuples(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_tuples(item) for item in value)
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
     return value
 
 
@@ -187,8 +191,13 @@ def _sourced(kind: Callable[..., Knowledge], values: dict[str, Any]) -> Knowledg
 
 def _action(values: dict[str, Any]) -> Action:
     for name in ("commands", "verify"):
-        values[name] = tuple(Command(**{**item, "argv": tuple(item["argv"])}) for item in values.get(name, ()))
-    return Action(**values)
+        values[name] = tuple(Command(**_conditioned(item)) for item in values.get(name, ()))
+    values["preconditions"] = tuple(Precondition(**_conditioned(item)) for item in values.get("preconditions", ()))
+    return Action(**_conditioned(values))
+
+
+def _conditioned(values: dict[str, Any]) -> dict[str, Any]:
+    return values | {name: Applies(**values[name]) for name in ("applies", "only") if name in values}
 
 
 def _guidance(values: dict[str, Any]) -> Guidance:

@@ -27,6 +27,7 @@ from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
 from xidwatch.core.event import Context, Event
 from xidwatch.core.incident import Incident
+from xidwatch.core.machine import Machine
 from xidwatch.core.pci import parse_pci
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
@@ -39,6 +40,7 @@ from xidwatch.sinks.service import Service
 from xidwatch.sinks.statefile import StateFile
 from xidwatch.sinks.web import WebServer
 from xidwatch.sources.live import LiveSource
+from xidwatch.sources.machine import read_machine
 from xidwatch.sources.ringbuffer import running_boot_id
 from xidwatch.sources.taskscan import Earlier
 from xidwatch.stage import HOST, Stage
@@ -49,6 +51,7 @@ from xidwatch.workload import Served, read_workload
 _HOUSEKEEPING_S = 5.0
 _ADVANCE_S = 30.0
 _STATE_S = 60.0
+_MACHINE_S = 300.0
 _CLOSE_S = 5.0
 
 
@@ -115,6 +118,8 @@ class Watch:
         self._reload = _Reload(at_us=self._clocks.wall_us())
         self._loaded: list[tuple[RuleTable, str] | str] = []
         self._served: list[Served] = []
+        self._machines: list[Machine] = []
+        self._machine_reader: threading.Thread | None = None
         self._stopping = False
         self._gpus: Gpus | None = None
         self._nvml_released = False
@@ -173,6 +178,7 @@ class Watch:
         if config.workload is not None:
             # A model may lie on a file system that does not answer.
             threading.Thread(target=self._read_workload, name="workload", daemon=True).start()
+        self._look_at_machine()
         self._state_file = StateFile(Path(config.run_dir) / "state.json")
         for source in self._sources:
             self._read(source)
@@ -250,6 +256,9 @@ class Watch:
             self._tell_maintenance()
             self._take_rules()
             self._take_workload()
+            self._take_machine()
+        if self._is_due("machine", _MACHINE_S):
+            self._look_at_machine()
             for message in self._history.take_messages():
                 _complain(message)
         if self._is_due("advance", _ADVANCE_S):
@@ -485,6 +494,22 @@ class Watch:
                 rules, self._rules_version = loaded
                 self._zeros = zero_totals(rules)
                 self.engine.rejudge(rules)
+
+    def _look_at_machine(self) -> None:
+        """Services come and go; their files may lie on a disk that does not answer, so a thread reads them."""
+        if self._machine_reader is None or not self._machine_reader.is_alive():
+            self._machine_reader = threading.Thread(
+                target=lambda: self._machines.append(read_machine()), name="machine", daemon=True
+            )
+            self._machine_reader.start()
+        self._due["machine"] = self._clocks.steady_s() + _MACHINE_S
+
+    def _take_machine(self) -> None:
+        while self._machines:
+            machine = self._machines.pop(0)
+            if machine != self.engine.machine:
+                self.engine.machine = machine
+                self.engine.rejudge(self.engine.rules)
 
     def _read_workload(self) -> None:
         try:

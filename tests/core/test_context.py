@@ -24,6 +24,21 @@ from xidwatch.core.record import Record
          "GPU-1b2c3d4e-0000-1111-2222-3333", "gpu_identity", "0000:03:00.0", {"uuid": "GPU-1b2c3d4e-0000-1111-2222-3333"}),
         ("NVRM: GPU Board Serial Number: 1650123000001", "gpu_identity", None, {"serial": "1650123000001"}),
         ("Linux version 6.8.0-60-generic (buildd@x) (gcc 13) #63-Ubuntu SMP", "boot", None, {"kernel": "6.8.0-60-generic"}),
+        ("Hypervisor detected: KVM", "machine", None, {"hypervisor": "KVM"}),
+        ("Booting paravirtualized kernel on bare hardware", "machine", None, {"paravirt": "bare hardware"}),
+        ("DMI: Amazon EC2 p5.48xlarge/, BIOS 1.0 10/16/2017", "machine", None, {"dmi": "Amazon EC2 p5.48xlarge/"}),
+        ("systemd[1]: Detected virtualization kvm.", "machine", None, {"virtualization": "kvm"}),
+        (
+            "pci 0000:1b:00.0: [10de:2330] type 00 class 0x030200",
+            "machine", "0000:1b:00.0", {"device": "2330", "device_class": "0x030200"},
+        ),
+        ("pci 0000:07:00.0: [10de:22a3] type 00 class 0x068000 conventional PCI "
+         "endpoint", "machine", "0000:07:00.0", {"device": "22a3", "device_class": "0x068000"}),
+        ("nvidia-nvswitch3: using MSI", "machine", None, {"nvswitch": "using MSI"}),
+        ("nvidia-nvswitch: Probing device 0000:07:00.0, Vendor Id = 0x10de", "machine", None, {"nvswitch": "Probing device"}),
+        ("ipmi_si IPI0001:00: IPMI kcs interface initialized", "machine", None, {"bmc": "IPMI kcs interface initialized"}),
+        ("[drm] Initialized nvidia-drm 0.0.0 20160202 for 0000:1b:00.0 on minor "
+         "1", "machine", None, {"nvidia_drm": "Initialized nvidia-drm"}),
         ("Kernel panic - not syncing: softlockup: hung tasks", "panic", None, {"reason": "softlockup: hung tasks"}),
         ("pcieport 0000:16:01.0: pciehp: Slot(5): Link "
          "Down", "pcie_hotplug", "0000:16:01.0", {"slot": "5", "state": "Link Down"}),

@@ -12,7 +12,7 @@ from xidwatch.core.event import AerDetail, Context, Event, HungTaskDetail, XidDe
 from xidwatch.core.incident import Demand, Finding, HostReport, Incident, InputReport, Member, Postmortem, Recurrence
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
-from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Command, Rule, Source
+from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Command, Precondition, Rule, Source
 
 GPU = PciAddress(0, 0x4E, 0)
 HOST = "train-a3-017"
@@ -82,7 +82,7 @@ def action(name: str) -> Action:
     """An action with one command where a test needs one."""
     commands = (COMMANDS[name],) if name in COMMANDS else ()
     verify = (Command(argv=("nvidia-smi", "-L")),) if name == "power_cycle" else ()
-    preconditions = ("drain the node",) if name == "power_cycle" else ()
+    preconditions = (Precondition(say="drain the node"),) if name == "power_cycle" else ()
     return Action(
         id=name, say=name.replace("_", " "), explain="How.", commands=commands, preconditions=preconditions, verify=verify
     )

@@ -133,6 +133,11 @@ class RuleTable:
         """How a rung or an investigation is done. Raises KeyError for one that no file describes."""
         return self._value(self._entries["action", rung], Action)
 
+    def action_variants(self, rung: str) -> tuple[Action, ...]:
+        """Descriptions that take a rung's place on some machines (`power_cycle-guest`), in the order of the files."""
+        ids = (id_ for table, id_ in self._entries if table == "action" and id_.startswith(rung + "-"))
+        return tuple(self._value(self._entries["action", id_], Action) for id_ in ids)
+
     def classify(self, event: Event, *, driver_version: str | None = None) -> Finding:
         """The event with the rule that judges it, refined by what its registers and severity word say.
 

@@ -52,6 +52,34 @@ _WORDINGS: tuple[_Wording, ...] = (
     ),
     _wording("gpu_identity", "Board Serial Number", r"NVRM: GPU Board Serial Number: (?P<serial>(?!0+$)\S+)"),
     _wording("boot", "Linux version ", r"^\s*Linux version (?P<kernel>\d\S+)"),
+    _wording("machine", "Hypervisor detected: ", r"^\s*Hypervisor detected: (?P<hypervisor>\w[^\n]{0,40})"),
+    _wording("machine", "Booting paravirtualized kernel", r"^\s*Booting paravirtualized kernel on (?P<paravirt>\w[^\n]{0,40})"),
+    _wording("machine", "DMI: ", r"^\s*DMI: (?P<dmi>[^\n]{1,200}?),? BIOS "),
+    _wording(
+        "machine", "Detected virtualization ", r"^\s*(?:systemd\[1\]: )?Detected virtualization (?P<virtualization>[\w-]+)"
+    ),
+    _wording(
+        "machine",  # drivers/pci/probe.c, pci_setup_device
+        "[10de:",
+        rf"^\s*pci {_PCI}: \[10de:(?P<device>[0-9a-f]{{4}})\] type \S+ class (?P<device_class>0x[0-9a-f]{{6}})",
+    ),
+    _wording(
+        "machine",
+        "nvidia-nvswitch",
+        r"^\s*nvidia-nvswitch\d*: (?P<nvswitch>Probing device|open \(major|using MSI|using polling)",
+    ),
+    _wording(
+        "machine",  # the unit's description, with its name before it from systemd 250 on
+        "abric manager service",
+        r"^\s*(?:systemd\[1\]: )?(?P<fabric_manager>Started|Stopped|Failed to start) (?:nvidia-fabricmanager\.service - )?"
+        r"NVIDIA fabric manager service",
+    ),
+    _wording("machine", "ipmi_s", r"^\s*ipmi_s\w+ \S+: (?P<bmc>IPMI \w+ interface initialized|Found new BMC)"),
+    _wording(
+        "machine",
+        "nvidia-drm",
+        r"^\s*\[drm\] (?P<nvidia_drm>\[nvidia-drm\] \[GPU ID 0x\w+\] Loading driver|Initialized nvidia-drm)",
+    ),
     _wording("panic", "Kernel panic", r"Kernel panic - not syncing: (?P<reason>[^\n]+)"),
     _wording(
         "pcie_hotplug",  # drivers/pci/hotplug/pciehp_ctrl.c
@@ -186,6 +214,7 @@ _BY_PROGRAM = (
     "suppressed", "sel", "nccl_state", "nccl_lagging", "nccl_world", "nccl_network_error", "nccl_peer_error", "nccl_error",
 )  # fmt: skip
 """Kinds that user space itself reports: the journal's own losses, what ipmitool prints, what NCCL says of its peers."""
+_SYSTEMD = ("systemd", "init")
 
 LITERALS: tuple[str, ...] = tuple(dict.fromkeys(literal for wording in _WORDINGS for literal in wording.literals))
 
@@ -197,7 +226,8 @@ def start(record: Record) -> tuple[Context, ...]:
     A serial number belongs to the GPU on the line before it and has no address.
     """
     for wording in _WORDINGS:
-        if record.program is not None and wording.kind not in _BY_PROGRAM:
+        by_systemd = wording.kind == "machine" and record.program in _SYSTEMD
+        if record.program is not None and wording.kind not in _BY_PROGRAM and not by_systemd:
             continue
         if any(literal in record.text for literal in wording.literals) and (found := wording.pattern.search(record.text)):
             return (_context(record, wording.kind, found),)

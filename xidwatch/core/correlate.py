@@ -191,7 +191,7 @@ class Correlator:
         host = self.host_of(context.record)
         if context.kind in _NCCL_NOTES:
             return self._note_ranks(host, context)
-        if len(self.context) < _MOST_CONTEXT:
+        if len(self.context) < _MOST_CONTEXT and context.kind != "machine":
             self.context.append(context)
         if context.record.glued:
             # Text that a user can write into a kernel line proves nothing and ends nothing.

@@ -21,6 +21,7 @@ from xidwatch.core.identity import Identities
 from xidwatch.core.incident import Finding, Incident
 from xidwatch.core.job import Job
 from xidwatch.core.judge import incident_id, judge
+from xidwatch.core.machine import UNKNOWN, Machine, merged
 from xidwatch.core.parse import NOTHING, Further, Parser
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run
@@ -76,6 +77,7 @@ class Engine:
     Attributes:
         rules: The table in force; replaced as a whole on reload.
         floor: What the node serves, to tell slow from hung; None while that is not known.
+        machine: What this node is, beside what its log tells.
         whose: Tells whose job an event's pid is, as far as that is known when the event is complete.
         incidents: By id, as last judged; ended ones are forgotten in time (history keeps them).
     """
@@ -83,6 +85,7 @@ class Engine:
     def __init__(self, rules: RuleTable) -> None:
         self.rules = rules
         self.floor: Floor | None = None
+        self.machine: Machine = UNKNOWN
         self.correlator = Correlator(HostBook())
         self.incidents: dict[str, Incident] = {}
         self.whose: Callable[[Event], Job | None] = lambda _event: None
@@ -178,7 +181,7 @@ class Engine:
         known = {id(case) for case in self.correlator.cases}
         cases = [case for case in touched.values() if id(case) in known]
         found = []
-        for judged in judge(self.correlator.cases, self.rules, only=cases) if cases else ():
+        for judged in self._judged(cases):
             incident = with_floor(judged, self.floor)
             before = self.incidents.get(incident.id)
             self.incidents[incident.id] = incident
@@ -186,6 +189,12 @@ class Engine:
         found += self._swallowed()
         self._forget()
         return found
+
+    def _judged(self, cases: list[Case]) -> tuple[Incident, ...]:
+        if not cases:
+            return ()
+        book, here = self.correlator.book, self.machine
+        return judge(self.correlator.cases, self.rules, only=cases, machine_of=lambda host: merged(book.machine(host), here))
 
     def _swallowed(self) -> list[Change]:
         """Incidents that turned out to be part of another one: they end, so that nothing keeps paging for them."""

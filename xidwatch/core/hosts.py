@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
 
 from xidwatch.core.event import Context
 from xidwatch.core.incident import HostReport
+from xidwatch.core.machine import UNKNOWN, Machine, learn
 from xidwatch.core.pci import PciAddress
 
 
 @dataclass(slots=True)
 class _Host:
-    driver_version: str | None = None
-    flavour: Literal["open", "proprietary"] | None = None
+    machine: Machine = UNKNOWN
     kernel: str | None = None
     uuids: dict[PciAddress, str] = field(default_factory=dict)
     serials: dict[PciAddress, str] = field(default_factory=dict)
@@ -30,10 +29,8 @@ class HostBook:
         """Take what a context line says; the slot whose GPU has just changed, or None."""
         known = self._hosts.setdefault(host, _Host())
         facts = dict(context.facts)
-        if context.kind in ("driver_load", "driver_version"):
-            known.driver_version = facts.get("version", known.driver_version)
-            flavour = facts.get("flavour")
-            known.flavour = "open" if flavour == "open" else "proprietary" if flavour == "proprietary" else known.flavour
+        if context.kind in ("driver_load", "driver_version", "machine"):
+            known.machine = learn(known.machine, facts)
         elif context.kind == "boot":
             known.kernel = facts.get("kernel", known.kernel)
         elif context.kind == "gpu_identity":
@@ -48,7 +45,11 @@ class HostBook:
 
     def driver_version(self, host: str) -> str | None:
         """Driver version that the host's log last gave, `580.95.05`."""
-        return self._hosts[host].driver_version if host in self._hosts else None
+        return self.machine(host).driver_version
+
+    def machine(self, host: str) -> Machine:
+        """What the host's log tells of the machine."""
+        return self._hosts[host].machine if host in self._hosts else UNKNOWN
 
     def uuid(self, host: str, pci: PciAddress | None) -> str | None:
         """UUID of the GPU in a slot, as last named."""
@@ -69,10 +70,11 @@ class HostBook:
         slots = sorted({*known.uuids, *known.serials, *seen})
         return HostReport(
             host=name or None,
-            driver_version=known.driver_version,
-            module_flavour=known.flavour,
+            driver_version=known.machine.driver_version,
+            module_flavour=known.machine.flavour,
             kernel=known.kernel,
             gpus={str(pci): (known.uuids.get(pci), known.serials.get(pci)) for pci in slots},
+            machine=known.machine,
         )
 
     def _identify(self, known: _Host, pci: PciAddress | None, facts: dict[str, str]) -> PciAddress | None:

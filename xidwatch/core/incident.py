@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from xidwatch.core.event import Context, Event
+from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.record import Record
 from xidwatch.core.rule import FaultClass, Origin, Rule, Scope, Severity, When
 
@@ -92,6 +93,7 @@ class Incident:
         cause: The context line that began it, where no event did.
         figures: Clause that a program's own figures add to the sentence; "" without any.
         sentence: The verdict's one sentence about it.
+        machine: The node that it happened on, which decides which commands are right.
     """
 
     id: str
@@ -118,6 +120,7 @@ class Incident:
     cause: Context | None = None
     figures: str = ""
     sentence: str = ""
+    machine: Machine = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +169,7 @@ class HostReport:
     module_flavour: Literal["open", "proprietary"] | None = None
     kernel: str | None = None
     gpus: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    machine: Machine = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
 
@@ -18,6 +18,8 @@ from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.event import Event, HungTaskDetail, XidDetail
 from xidwatch.core.fleet import SKEW_S
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
+from xidwatch.core.ladder import seen_in
+from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.nvlink import Nvlink4Row
 from xidwatch.core.record import gap_s
 from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Pattern, Rule, Scope, Severity, selected
@@ -43,11 +45,16 @@ class _Judged:
 
 
 def judge(
-    cases: Sequence[Case], rules: RuleTable, zone: tzinfo = timezone.utc, only: Sequence[Case] | None = None
+    cases: Sequence[Case],
+    rules: RuleTable,
+    zone: tzinfo = timezone.utc,
+    only: Sequence[Case] | None = None,
+    machine_of: Callable[[str], Machine] = lambda host: UNKNOWN,
 ) -> tuple[Incident, ...]:
     """Every case as an incident, worst and most demanding first, then oldest first; `zone` is for the times in the sentences.
 
     `only` limits what is judged to some of the cases; the others still count for recurrence and patterns.
+    `machine_of` tells what is known of a host.
     """
     judged = [_Judged(case, *_root(case)) for case in sorted(cases, key=lambda case: case.order)]
     _recurrences(judged)
@@ -64,11 +71,19 @@ def judge(
         if item.root.finding.event.kind == "nccl_timeout" and (wanted is None or id(item.case) in wanted):
             item.lag = who_lags((fold.finding.event for fold in item.case.folds.values()), item.case.notes)
     incidents = [_incident(item, neighbours, names, rules) for item in judged if wanted is None or id(item.case) in wanted]
+    incidents = [_placed(incident, machine_of) for incident in incidents]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
     return tuple(
         sorted(incidents, key=lambda one: (-SEVERITIES.index(one.severity), order[one.state], -RUNGS.index(one.recovery.rung)))
     )
+
+
+def _placed(incident: Incident, machine_of: Callable[[str], Machine]) -> Incident:
+    events = [member.finding.event for member in incident.members]
+    host = events[incident.root].record.host or next(iter(incident.hosts), "")
+    here = [event for event in events if event.record.host in (host, None)]
+    return replace(incident, machine=seen_in(here, machine_of(host)))
 
 
 # the root

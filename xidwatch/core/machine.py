@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
+from xidwatch.core.pattern import lazy
+
 Flavour = Literal["open", "proprietary"]
 Generation = Literal["pre_ampere", "ampere", "ada", "hopper", "blackwell"]
 Setting = Literal["bare_metal", "guest"]
@@ -31,6 +33,7 @@ _NAMES: tuple[tuple[str, Generation], ...] = (
     ("rtx a", "ampere"), ("v100", "pre_ampere"), ("t4", "pre_ampere"), ("p100", "pre_ampere"), ("p40", "pre_ampere"),
     ("p4", "pre_ampere"), ("k80", "pre_ampere"), ("titan", "pre_ampere"), ("rtx 20", "pre_ampere"), ("gtx", "pre_ampere"),
 )  # fmt: skip
+_SHARE = lazy(r"(?:^|\s)GRID |-\d{1,3}(?:-\d{1,3})?[QCAB](?:ME)?$")
 _DISPLAY, _BRIDGE = 0x03, 0x0680
 _BY_MAKER = {
     "qemu": "kvm", "red hat": "kvm", "amazon ec2": "amazon", "google": "google", "microsoft corporation": "microsoft",
@@ -44,6 +47,8 @@ _PROOF_IN_PRODUCT = {
     "nutanix": ("ahv",), "hetzner": ("vserver",),
 }  # fmt: skip
 """Makers that build real machines too: what the product must be called to be a virtual one."""
+HYPERVISORS = frozenset((*_BY_MAKER.values(), "acrn", "jailhouse", "unknown"))
+"""The words for them."""
 _CONTAINERS = frozenset(
     ("lxc", "lxc-libvirt", "systemd-nspawn", "docker", "podman", "rkt", "wsl", "proot", "pouch", "openvz", "container-other")
 )
@@ -60,6 +65,7 @@ class Machine:
         nvswitch: Whether the system sees NVSwitches.
         fabric_manager: The service of that name.
         mig: Whether a GPU is cut into instances.
+        vgpu: Whether its GPUs are shares of a card that the host keeps.
         setting: bare_metal, or guest of a hypervisor.
         hypervisor: kvm, vmware, amazon, google, microsoft ...; None on bare metal.
         container: Whether xidwatch itself runs inside a container.
@@ -75,6 +81,7 @@ class Machine:
     nvswitch: bool | None = None
     fabric_manager: FabricManager | None = None
     mig: bool | None = None
+    vgpu: bool | None = None
     setting: Setting | None = None
     hypervisor: str | None = None
     container: bool | None = None
@@ -114,6 +121,14 @@ def _ends(words: str, part: str) -> bool:
     return " " in part.strip() or part.strip() == "gtx" or not after.isalnum()
 
 
+def is_vgpu(name: str) -> bool:
+    """Whether a GPU's name is that of a share: `GRID A100-10C`, `NVIDIA A40-48Q`.
+
+    Source: NVIDIA vGPU user guide, vGPU types.
+    """
+    return _SHARE.search(name) is not None
+
+
 def common_generation(generations: set[Generation | None]) -> Generation | None:
     """That of all of them; None when they differ or one is not known."""
     return next(iter(generations)) if len(generations) == 1 else None
@@ -137,7 +152,7 @@ def learn(machine: Machine, facts: Mapping[str, str]) -> Machine:
 
     A guest is believed over bare metal, since a guest's kernel may not notice.
     Facts by name: version, flavour, hypervisor, dmi, virtualization, paravirt, device and device_class (hexadecimal),
-    fabric_manager, bmc, nvidia_drm.
+    fabric_manager, bmc, nvidia_drm, nvswitch, name (of a GPU).
     """
     if (version := facts.get("version")) is not None:
         flavour: Flavour = "open" if facts.get("flavour") == "open" else "proprietary"
@@ -150,6 +165,10 @@ def learn(machine: Machine, facts: Mapping[str, str]) -> Machine:
         machine = _with_device(machine, int(facts["device"], 16), int(facts.get("device_class", "0"), 16))
     if (service := facts.get("fabric_manager")) is not None:
         machine = replace(machine, fabric_manager="running" if service.startswith("Started") else "stopped")
+    if (generation := generation_of_name(facts.get("name", ""))) is not None:
+        machine = replace(machine, generation=generation if machine.generation in (None, generation) else None)
+    if is_vgpu(facts.get("name", "")):
+        machine = replace(machine, vgpu=True)
     if "nvswitch" in facts:
         machine = replace(machine, nvswitch=True)
     if "bmc" in facts:

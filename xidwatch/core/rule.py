@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from xidwatch.core.machine import FabricManager, Flavour, Generation, Scheduler, Setting
+
 FaultClass = Literal["memory", "compute", "interconnect", "platform", "software", "unknown"]
 Origin = Literal["application", "driver", "firmware", "hardware", "host", "network", "operator", "unknown"]
 Severity = Literal["info", "warning", "critical"]
@@ -189,14 +191,60 @@ class Guidance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Applies:
+    """Where a command or a precondition holds. A field that is not given asks for nothing; a tuple: one of them.
+
+    Attributes:
+        flavour, generation, nvswitch, fabric_manager, mig, vgpu, setting, hypervisor, container, bmc, persistence, nvidia_drm,
+        scheduler: As `core.machine.Machine` has them.
+        lost: Whether the incident's GPU is gone from the bus.
+        xids: The incident has one of these.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+    flavour: tuple[Flavour, ...] = ()
+    generation: tuple[Generation, ...] = ()
+    fabric_manager: tuple[FabricManager, ...] = ()
+    setting: tuple[Setting, ...] = ()
+    hypervisor: tuple[str, ...] = ()
+    scheduler: tuple[Scheduler, ...] = ()
+    xids: tuple[int, ...] = ()
+    nvswitch: bool | None = None
+    mig: bool | None = None
+    vgpu: bool | None = None
+    container: bool | None = None
+    bmc: bool | None = None
+    persistence: bool | None = None
+    nvidia_drm: bool | None = None
+    lost: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """One command of an action: an argument list with <placeholders>, never passed to a shell by xidwatch."""
+    """One command of an action: an argument list with <placeholders>, never passed to a shell by xidwatch.
+
+    Attributes:
+        applies: Left out where this is known not to hold.
+        only: Shown only where this is known to hold.
+    """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
     argv: tuple[str, ...]
     destructive: bool = False
     needs_root: bool = False
     note: str | None = None
+    applies: Applies | None = None
+    only: Applies | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precondition:
+    """What must hold before an action; `applies` and `only` as in `Command`."""
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+    say: str
+    applies: Applies | None = None
+    only: Applies | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +252,7 @@ class Action:
     """A recovery rung or an investigation: how it is done, what must hold before, what it costs, how to verify.
 
     Attributes:
+        id: The rung; `power_cycle-guest` takes the place of `power_cycle` where its `only` is known to hold.
         say: Imperative sentence part, `reset the GPU`.
     """
 
@@ -212,7 +261,8 @@ class Action:
     say: str
     explain: str
     commands: tuple[Command, ...] = ()
-    preconditions: tuple[str, ...] = ()
+    preconditions: tuple[Precondition, ...] = ()
     cost: str = ""
     verify: tuple[Command, ...] = ()
+    only: Applies | None = None
     file: str = ""

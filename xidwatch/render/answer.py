@@ -44,8 +44,8 @@ def look_now(incident: Incident) -> Demand | None:
 def do_now(rules: RuleTable, incident: Incident) -> str:
     """`let running jobs finish (drain), then reset the GPU`; `nothing to recover; check the application`."""
     if (look := look_now(incident)) is not None:
-        return f"nothing to recover; {say(rules, look.rung)}"
-    return WHEN[incident.recovery.when] + say(rules, incident.recovery.rung)
+        return f"nothing to recover; {say(rules, look.rung, incident)}"
+    return WHEN[incident.recovery.when] + say(rules, incident.recovery.rung, incident)
 
 
 def reason(demand: Demand, incident: Incident) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from xidwatch.core.blocked import Blocked
 from xidwatch.core.job import Job, job_words
+from xidwatch.core.ladder import action_at
 from xidwatch.core.pattern import lazy
 from xidwatch.render.layout import visible, wrap
 from xidwatch.render.steps import Known, command_lines
@@ -135,7 +136,7 @@ def _way_out_lines(task: dict[str, Any]) -> Iterator[str]:
 
 def _reboots(rules: RuleTable, *, guest: bool | None) -> Iterator[Step]:
     known: Known = {}
-    for command in rules.action("reboot_node").commands:
+    for command in action_at(rules, "reboot_node").commands:
         if command.argv[0] in _BMC and guest:
             yield {"do": "when nothing else answers: reset the virtual machine from its host or cloud", "command": None}
             continue

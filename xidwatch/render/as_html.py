@@ -28,7 +28,7 @@ from xidwatch.render.answer import (
 )
 from xidwatch.render.lanes import Chart, Spine, Track, chart
 from xidwatch.render.layout import first_sentences, visible
-from xidwatch.render.steps import command_lines, known_of, say
+from xidwatch.render.steps import action_for, checks_for, command_lines, known_of, say
 from xidwatch.render.timeline import Times, moments, times
 from xidwatch.render.wording import counted, label, memory_or_compute, nothing_found, number, sentence
 
@@ -239,8 +239,8 @@ class _Writer:
         demand, look = incident.recovery, look_now(incident)
         root = incident.members[incident.root].finding.rule
         chosen = look or demand
-        steps = self.steps(self.rules.action(chosen.rung).commands, incident) if chosen.rung != "none" else ()
-        action = self.rules.action(demand.rung) if demand.rung != "none" else None
+        steps = self.steps(action_for(self.rules, chosen.rung, incident).commands, incident) if chosen.rung != "none" else ()
+        action = action_for(self.rules, demand.rung, incident) if demand.rung != "none" else None
         return Told(
             number=place,
             severity=incident.severity,
@@ -257,8 +257,8 @@ class _Writer:
             answer=memory_or_compute(incident),
             meaning=first_sentences(root.explain, 2),
             job=for_the_job(incident) or "",
-            before=action.preconditions if action else (),
-            after=self.steps(action.verify, incident) if action else (),
+            before=tuple(need.say for need in action.preconditions) if action else (),
+            after=self.steps(checks_for(self.rules, incident), incident),
             look=tuple(self.advice(one, incident) for one in incident.investigate if one is not look),
             again=again(incident, self.zone) or "",
             patterns=incident.patterns,
@@ -275,8 +275,10 @@ class _Writer:
         return tuple(_step(command, command_lines(command, known)) for command in commands)
 
     def advice(self, demand: Demand, incident: Incident) -> Advice:
-        commands = self.rules.action(demand.rung).commands[:2]
-        return Advice(say=say(self.rules, demand.rung), why=reason(demand, incident), steps=self.steps(commands, incident))
+        commands = action_for(self.rules, demand.rung, incident).commands[:2]
+        return Advice(
+            say=say(self.rules, demand.rung, incident), why=reason(demand, incident), steps=self.steps(commands, incident)
+        )
 
 
 def _step(command: Command, lines: list[str]) -> Step:

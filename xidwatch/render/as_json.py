@@ -25,10 +25,12 @@ from xidwatch.core.event import (
 )
 from xidwatch.core.incident import Demand, Filtered, HostReport, Incident, InputReport, Member, Postmortem
 from xidwatch.core.job import Job, parse_path
+from xidwatch.core.ladder import rung_to_verify
+from xidwatch.core.machine import Machine
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
-from xidwatch.render.steps import commands_for, verdict
+from xidwatch.render.steps import action_for, checks_for, command_lines, commands_for, known_of, verdict
 from xidwatch.times import rfc3339
 
 if TYPE_CHECKING:
@@ -190,6 +192,7 @@ class _Document:
             else None,
             "patterns": incident.patterns,
             "recovery": self.recovery(incident),
+            "verify": self.verification(incident),
             "investigate": [self.investigation(demand, incident) for demand in incident.investigate],
             "evidence": _evidence(incident),
             "excluded": incident.excluded,
@@ -205,13 +208,26 @@ class _Document:
 
     def recovery(self, incident: Incident) -> dict[str, Any]:
         demand = incident.recovery
-        preconditions = self.rules.action(demand.rung).preconditions if demand.rung != "none" else ()
+        needs = action_for(self.rules, demand.rung, incident).preconditions if demand.rung != "none" else ()
         return {
             "rung": demand.rung,
             "when": demand.when,
             "why": demand.why,
             "commands": commands_for(self.rules, demand.rung, incident),
-            "preconditions": preconditions,
+            "preconditions": [need.say for need in needs],
+        }
+
+    def verification(self, incident: Incident) -> dict[str, Any] | None:
+        """What shows that all is well again, after what; None where nothing was to be done."""
+        if (rung := rung_to_verify(incident)) is None:
+            return None
+        checks = checks_for(self.rules, incident)
+        known = known_of(incident)
+        return {
+            "after": rung,
+            "say": "not proven healthy: run these before it takes work again",
+            "commands": [line for check in checks for line in command_lines(check, known)],
+            "expect": [check.note for check in checks],
         }
 
     def investigation(self, demand: Demand, incident: Incident) -> dict[str, Any]:
@@ -235,8 +251,16 @@ def _host(report: HostReport) -> dict[str, Any]:
         "driver_version": report.driver_version,
         "module_flavour": report.module_flavour,
         "kernel": report.kernel,
+        "machine": _machine(report.machine),
         "gpus": [{"pci": pci, "gpu_uuid": uuid, "serial": serial} for pci, (uuid, serial) in report.gpus.items()],
     }
+
+
+def _machine(machine: Machine) -> dict[str, Any]:
+    """What is known of the machine beside its driver: one key a fact, left out where it is not known."""
+    apart = ("driver_version", "flavour")
+    known = {one.name: getattr(machine, one.name) for one in fields(machine) if one.name not in apart}
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def _position(record: Record) -> tuple[int, int]:

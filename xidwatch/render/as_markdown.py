@@ -23,7 +23,7 @@ from xidwatch.render.answer import (
     state,
 )
 from xidwatch.render.layout import first_sentences, visible
-from xidwatch.render.steps import command_block, key_command, known_of, say
+from xidwatch.render.steps import action_for, checks_for, command_block, key_command, key_place, known_of, say
 from xidwatch.render.timeline import Row, Times, moments, most_telling, rows, times
 from xidwatch.render.wording import counted, label, memory_or_compute, names, nothing_found, number, sentence
 
@@ -116,10 +116,10 @@ class _Ticket:
         yield f"## {inert(sentence(incident))}"
         yield f"**Do now:** {inert(do_now(self.rules, incident))}"
         if (chosen := look or demand).rung != "none":
-            yield self._commands(self.rules.action(chosen.rung).commands[:_MOST_COMMANDS], incident)
+            yield self._commands(self._first(chosen.rung, incident), incident)
         facts = [("Judgement", judgement(incident)), ("Memory or compute?", memory_or_compute(incident))]
         facts.append(("Because", reason(chosen, incident)))
-        facts.append(("Costs", self.rules.action(demand.rung).cost if demand.rung != "none" else ""))
+        facts.append(("Costs", action_for(self.rules, demand.rung, incident).cost if demand.rung != "none" else ""))
         facts.append(("State", state(incident, self._times(incident)) if incident.state != "active" else ""))
         facts.append(("Meaning", first_sentences(root.explain, 2)))
         facts.append(("Your job", for_the_job(incident) or ""))
@@ -128,6 +128,11 @@ class _Ticket:
         yield from self._timeline(incident)
         yield from self._further(incident)
         yield self._evidence(incident)
+
+    def _first(self, rung: str, incident: Incident) -> tuple[Command, ...]:
+        """The first commands, as far as the one that does it."""
+        action = action_for(self.rules, rung, incident)
+        return action.commands[: max(_MOST_COMMANDS, key_place(action) + 1)]
 
     def _commands(self, commands: Iterable[Command], incident: Incident) -> str:
         lines = command_block(commands, known_of(incident), width=_COMMENT_WIDTH, indent=0)
@@ -148,15 +153,15 @@ class _Ticket:
             yield f"{len(found) - len(kept)} more kinds of event are left out."
 
     def _further(self, incident: Incident) -> Iterator[str]:
-        action = self.rules.action(incident.recovery.rung) if incident.recovery.rung != "none" else None
+        action = action_for(self.rules, incident.recovery.rung, incident) if incident.recovery.rung != "none" else None
         if action is not None and action.preconditions:
-            yield "**Before it**\n\n" + _bullets(action.preconditions)
-        if action is not None and action.verify:
-            yield "**After it**\n\n" + self._commands(action.verify[:2], incident)
+            yield "**Before it**\n\n" + _bullets(need.say for need in action.preconditions)
+        if checks := checks_for(self.rules, incident):
+            yield f"**{'After it' if action is not None else 'Verify'}**\n\n" + self._commands(checks[:2], incident)
         left = [demand for demand in incident.investigate if demand is not look_now(incident)]
         if left:
             yield "**Look into**\n\n" + "\n".join(
-                f"- {inert(say(self.rules, demand.rung))}" + (f": {code(command)}" if command else "")
+                f"- {inert(say(self.rules, demand.rung, incident))}" + (f": {code(command)}" if command else "")
                 for demand in left
                 for command in [key_command(self.rules, demand.rung, incident)]
             )

@@ -22,7 +22,7 @@ from xidwatch.render.answer import (
     state,
 )
 from xidwatch.render.layout import Line, first_sentences, labelled, paint, visible, wrap
-from xidwatch.render.steps import command_block, key_command, known_of, say
+from xidwatch.render.steps import action_for, checks_for, command_block, key_command, key_place, known_of, say
 from xidwatch.render.timeline import Row, Times, most_telling, rows, times
 from xidwatch.render.wording import counted, label, memory_or_compute, names, nothing_found, number, said, sentence
 
@@ -81,9 +81,10 @@ class _Report:
         if (look := look_now(incident)) is not None:
             yield from self._commands(look, incident, 2)
         if demand.rung != "none":
-            action = self.rules.action(demand.rung)
-            yield from self._commands(demand, incident, _MOST_COMMANDS)
-            if (left := len(action.commands) - _MOST_COMMANDS) > 0:
+            action = action_for(self.rules, demand.rung, incident)
+            most = max(_MOST_COMMANDS, key_place(action) + 1)
+            yield from self._commands(demand, incident, most)
+            if (left := len(action.commands) - most) > 0:
                 yield "quiet", f"{' ' * _INDENT}# {counted(left, 'further step')}: xidwatch explain {demand.rung}"
             yield from self._plain("Costs:", [action.cost] if action.cost else [])
         yield from self._plain("Because:", [why] if (why := reason(demand, incident)) else [])
@@ -92,18 +93,21 @@ class _Report:
 
     def _commands(self, demand: Demand, incident: Incident, most: int) -> list[Line]:
         return command_block(
-            self.rules.action(demand.rung).commands[:most], known_of(incident), width=self.width, indent=_INDENT
+            action_for(self.rules, demand.rung, incident).commands[:most],
+            known_of(incident),
+            width=self.width,
+            indent=_INDENT,
         )
 
     def _around(self, incident: Incident) -> Iterator[Line]:
         """What must hold before the recovery, and what shows that it worked."""
-        if incident.recovery.rung == "none":
-            return
-        action = self.rules.action(incident.recovery.rung)
-        yield from self._plain("Before it:", action.preconditions)
-        checks = command_block(action.verify[:2], known_of(incident), width=self.width, indent=_INDENT)
+        if incident.recovery.rung != "none":
+            action = action_for(self.rules, incident.recovery.rung, incident)
+            yield from self._plain("Before it:", [need.say for need in action.preconditions])
+        head = "After it:" if incident.recovery.rung != "none" else "Verify:"
+        checks = command_block(checks_for(self.rules, incident)[:2], known_of(incident), width=self.width, indent=_INDENT)
         for place, (style, text) in enumerate(checks):
-            yield style, text if place else "After it:".ljust(_INDENT) + text[_INDENT:]
+            yield style, text if place else head.ljust(_INDENT) + text[_INDENT:]
 
     # what it is
 
@@ -157,7 +161,7 @@ class _Report:
         left = [demand for demand in incident.investigate if demand is not look_now(incident)]
         for place, demand in enumerate(left):
             why = f" ({words})" if not place and (words := reason(demand, incident)) else ""
-            found += self._plain("" if place else "Look into:", [say(self.rules, demand.rung) + why])
+            found += self._plain("" if place else "Look into:", [say(self.rules, demand.rung, incident) + why])
             found += self._commands(demand, incident, 2)
         found += self._plain("Again:", [seen] if (seen := again(incident, self.zone)) else [])
         found += self._plain("Pattern:", [f"it {visible(phrase)}" for phrase in incident.patterns])
@@ -199,7 +203,7 @@ class _Report:
         if incident.state != "active":
             standing = state(incident, self._times(incident))
             parts.append(standing[:1].upper() + standing[1:] + ".")
-        parts.append(f"Do: {WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung)}.")
+        parts.append(f"Do: {WHEN[incident.recovery.when]}{say(self.rules, incident.recovery.rung, incident)}.")
         return " ".join(part.strip() for part in parts)
 
     # nothing, doubts, the end

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from xidwatch.core.event import Context, Event, Kind
 from xidwatch.core.incident import Finding
+from xidwatch.core.ladder import action_at
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
@@ -176,13 +177,16 @@ def _action_lines(action: Action, width: int) -> Iterator[Line]:
     for head, commands in (("Do:", action.commands), ("Verify:", action.verify)):
         for place, (style, text) in enumerate(command_block(commands, {}, width=width, indent=_INDENT)):
             yield style, text if place else head.ljust(_INDENT) + text[_INDENT:]
-    yield from _labelled("Needs:", list(action.preconditions), width)
+    yield from _labelled("Needs:", [need.say for need in action.preconditions], width)
     yield from _labelled("Costs:", [action.cost] if action.cost else [], width)
 
 
 def _lines(answer: Answer, rules: RuleTable, width: int) -> Iterator[Line]:
     if answer.action is not None:
         yield from _action_lines(answer.action, width)
+        for variant in rules.action_variants(answer.action.id):
+            yield "plain", ""
+            yield from _action_lines(variant, width)
         return
     rule, *variants = answer.rules
     if _is_fallback(rule) and answer.finding is None:
@@ -238,10 +242,10 @@ def _demands(rule: Rule, finding: Finding | None, rules: RuleTable, width: int) 
         yield from _labelled("Do:", ["nothing to recover"], width)
     else:
         yield from _labelled("Do:", [_WHEN[rule.when] + say(rules, rule.recovery)], width)
-        yield from command_block(rules.action(rule.recovery).commands[:3], known, width=width, indent=_INDENT)
+        yield from command_block(action_at(rules, rule.recovery).commands[:3], known, width=width, indent=_INDENT)
     for place, rung in enumerate(rule.investigate):
         yield from _labelled("" if place else "Then look:", [say(rules, rung)], width)
-        yield from command_block(rules.action(rung).commands[:1], known, width=width, indent=_INDENT)
+        yield from command_block(action_at(rules, rung).commands[:1], known, width=width, indent=_INDENT)
     if rule.tenant:
         yield from _labelled("Your job:", [rule.tenant], width)
 

@@ -9,8 +9,9 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from xidwatch.core.incident import Incident, Postmortem
+from xidwatch.core.ladder import ANYWHERE, action_at, place_of, rung_to_verify
 from xidwatch.core.pattern import lazy
-from xidwatch.core.rule import Command, Severity
+from xidwatch.core.rule import Action, Command, Severity
 from xidwatch.render.layout import Line, wrap
 from xidwatch.render.wording import nothing_found, sentence
 
@@ -48,9 +49,14 @@ def verdict(postmortem: Postmortem, rules: RuleTable) -> Verdict:
     )
 
 
-def say(rules: RuleTable, rung: str) -> str:
+def action_for(rules: RuleTable, rung: str, incident: Incident | None = None) -> Action:
+    """How a rung is done on the incident's machine; without an incident, anywhere."""
+    return action_at(rules, rung, place_of(incident) if incident is not None else ANYWHERE)
+
+
+def say(rules: RuleTable, rung: str, incident: Incident | None = None) -> str:
     """The rung as an imperative, `reset the GPU`."""
-    return rules.action(rung).say if rung != "none" else "nothing"
+    return action_for(rules, rung, incident).say if rung != "none" else "nothing"
 
 
 def commands_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
@@ -58,16 +64,29 @@ def commands_for(rules: RuleTable, rung: str, incident: Incident) -> list[str]:
     if rung == "none":
         return []
     known = known_of(incident)
-    return [line for command in rules.action(rung).commands for line in command_lines(command, known)]
+    return [line for command in action_for(rules, rung, incident).commands for line in command_lines(command, known)]
+
+
+def checks_for(rules: RuleTable, incident: Incident) -> tuple[Command, ...]:
+    """What shows that the incident's GPU is well again; empty where nothing was asked for."""
+    rung = rung_to_verify(incident)
+    return action_for(rules, rung, incident).verify if rung is not None else ()
 
 
 def key_command(rules: RuleTable, rung: str, incident: Incident | None = None) -> str | None:
     """The command that does it: the first that changes something, best one without an `if` in its note; None without any."""
-    commands = rules.action(rung).commands if rung != "none" else ()
-    changing = [command for command in commands if command.destructive]
-    plain = [command for command in changing if not (command.note or "").startswith("if ")]
-    chosen = next(iter((*plain, *changing, *commands)), None)
-    return command_lines(chosen, known_of(incident) if incident is not None else {})[0] if chosen is not None else None
+    action = action_for(rules, rung, incident) if rung != "none" else None
+    if action is None or not action.commands:
+        return None
+    return command_lines(action.commands[key_place(action)], known_of(incident) if incident is not None else {})[0]
+
+
+def key_place(action: Action) -> int:
+    """Which of the commands does it: as `key_command` chooses; 0 without any."""
+    places = range(len(action.commands))
+    changing = [place for place in places if action.commands[place].destructive]
+    plain = [place for place in changing if not (action.commands[place].note or "").startswith("if ")]
+    return next(iter((*plain, *changing, *places)), 0)
 
 
 def known_of(incident: Incident) -> Known:
