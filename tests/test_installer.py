@@ -161,7 +161,7 @@ def test_wrappers_for_schedulers(tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert script.read_text(encoding="utf-8").startswith(f"#!/bin/sh\n{MARK}")
         assert 0o755 == script.stat().st_mode & 0o777
         assert f"/{script.relative_to(tmp_path)}" in told
-    assert '"${XIDWATCH:-/srv/x/bin/xidwatch}"' in scripts[0].read_text(encoding="utf-8")
+    assert "xidwatch=${XIDWATCH:-/srv/x/bin/xidwatch}" in scripts[0].read_text(encoding="utf-8")
     plugin = json.loads((tmp_path / "etc/xidwatch/node-problem-detector.json").read_text(encoding="utf-8"))
     assert "/srv/x/bin/xidwatch" == plugin["rules"][0]["path"]
     before = files(tmp_path)

@@ -133,6 +133,16 @@ def test_slurmd_gives_no_path(node: Node) -> None:
     assert (0, b"", b"") == (run.returncode, run.stdout, run.stderr)
 
 
+def test_a_command_that_is_not_there_is_told(node: Node) -> None:
+    """Not installed: nothing is drained, and standard error says why; one in the PATH is found."""
+    command, environment = [str(ROOT / "slurm" / "xidwatch-healthcheck")], {"XIDWATCH": "/gone", "SLURMD_NODENAME": "node1"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (0, True) == (run.returncode, "ended with status 127" in run.stderr)
+    node.says(1, NOT_FIT)
+    assert 0 == node.run("xidwatch-healthcheck", XIDWATCH="/gone")
+    assert node.updated() is not None
+
+
 @pytest.mark.skipif(shutil.which("dash") is None, reason="dash is missing: apt-get install dash")
 @pytest.mark.parametrize("script", ["xidwatch-healthcheck", "xidwatch-prolog"])
 def test_scripts_are_plain_shell_and_may_be_run(script: str) -> None:
