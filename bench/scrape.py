@@ -111,11 +111,13 @@ _MESSAGES = {
 
 def _readings() -> Iterable[TotalKey]:
     """As many series as NVML and /proc would bring."""
+    yield "xidwatch_gpus_expected", ()
     for number, bus in enumerate(_GPUS):
         gpu = "gpu", f"{bus}.0"
         uuid, name = ("uuid", f"GPU-{number}"), ("name", "NVIDIA H100 80GB HBM3")
         card = (gpu, uuid, ("index", str(number)), name, ("serial", f"165{number}"), ("driver_version", "570.86.15"))
         yield "xidwatch_gpu_info", card
+        yield "xidwatch_gpu_missing", (gpu,)
         yield "xidwatch_row_remap_pending", (gpu,)
         yield "xidwatch_row_remap_failure", (gpu,)
         yield "xidwatch_throttle_active", (gpu, ("reason", "sw_power_cap"))

@@ -506,6 +506,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),
     "hook": ("runs the site's program for every incident", _hook_arguments),
     "install-service": ("put the systemd units in place", _install_arguments),
+    "gpus": ("the node's GPUs: slot, card, what is missing", _daemon("add_gpus")),
     "nvml": ("take xidwatch off the GPUs, or let it ask them again", _daemon("add_nvml")),
     "floor": ("the least time that prefill and decode can take on a card", _floor_arguments),
 }

@@ -119,6 +119,17 @@ def add_nvml(parser: argparse.ArgumentParser) -> None:
         own.set_defaults(run=run)
 
 
+def add_gpus(parser: argparse.ArgumentParser) -> None:
+    """`xidwatch gpus [accept]`."""
+    parser.description = "The node's GPUs as the daemon knows them: slot, card, how it answers; 1 when one is missing."
+    parser.add_argument(
+        "act", nargs="?", choices=("list", "accept"), default="list", help="accept: what is there now is what should be there"
+    )
+    _config_argument(parser)
+    _folder_arguments(parser)
+    parser.set_defaults(run=_gpus)
+
+
 # watch
 
 
@@ -242,7 +253,10 @@ def _status(options: argparse.Namespace) -> int:
         sys.stdout.write(status_text(state))
     if time.time() - state["time_us"] / 1e6 > STALE_S:
         return 2
-    return 1 if any(incident["severity"] == "critical" for incident in state["incidents"]) else 0
+    from xidwatch.render.as_gpus import is_missing_any
+
+    critical = any(incident["severity"] == "critical" for incident in state["incidents"])
+    return 1 if critical or is_missing_any(state) else 0
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -265,6 +279,7 @@ def read_state(path: Path) -> dict[str, Any]:
 def status_text(state: dict[str, Any]) -> str:
     """The state for a person: worst first, then tasks in D state, then the sources."""
     from xidwatch.render.as_blocked import blocked_lines
+    from xidwatch.render.as_gpus import gpu_lines
     from xidwatch.render.layout import visible
 
     age_s = time.time() - state["time_us"] / 1e6
@@ -288,6 +303,7 @@ def status_text(state: dict[str, Any]) -> str:
             when = {"now": "now", "after_drain": "after the running jobs", "when_idle": "when idle"}.get(recovery["when"], "")
             lines.append(f"  Do: {recovery['rung'].replace('_', ' ')} {when}".rstrip())
             lines += [f"      {command}" for command in recovery["commands"][:2]]
+    lines += gpu_lines(state)
     lines += blocked_lines(state, time.time_ns() // 1000 if age_s <= STALE_S else state["time_us"])
     lines.append("")
     for source in state["sources"]:
@@ -417,6 +433,16 @@ def _nvml_note(options: argparse.Namespace, kind: str, said: str) -> int:
     add_note(_config(options, "state_dir", "run_dir").state_dir / "history.db", kind, {})
     sys.stdout.write(said + "\n")
     return 0
+
+
+def _gpus(options: argparse.Namespace) -> int:
+    from xidwatch.render.as_gpus import gpu_table, is_missing_any
+
+    if options.act == "accept":
+        return _nvml_note(options, "gpus_accept", "The GPUs that are there now are those that should be there.")
+    state = read_state(_config(options, "state_dir", "run_dir").run_dir / "state.json")
+    sys.stdout.write("\n".join([*gpu_table(state), ""]))
+    return 1 if is_missing_any(state) else 0
 
 
 def _duration_s(text: str) -> float:

@@ -7,15 +7,18 @@ import selectors
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping
+from typing import Any
 
-from xidwatch.core.gpu import GpuState, last_good
+from xidwatch.core.census import Card, Slot, card_of, census
+from xidwatch.core.gpu import Driver, GpuState, Lost, NotFound, last_good
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.regime import Look, latest_before, look
 from xidwatch.errors import XidwatchError
 from xidwatch.nvml.client import NvmlClient
 from xidwatch.sinks.gpu_readings import readings
 from xidwatch.sinks.history import TotalKey
-from xidwatch.sources.devices import DeviceMonitor, PciGpu, list_gpus
+from xidwatch.sources.devices import DeviceMonitor, PciGpu, config_reads_all_ones, list_gpus
+from xidwatch.sources.errands import Errands
 
 _ASKED_AFTER = ("xid", "nvrm", "sxid", "aer")
 """Kinds of event that a GPU can confirm or deny."""
@@ -25,7 +28,12 @@ _LOOKS = 8
 
 
 class Gpus:
-    """Registered in the daemon's loop. Nothing here waits for a GPU: NVML lives in a child process."""
+    """Registered in the daemon's loop. Nothing here waits for a GPU: NVML lives in a child process.
+
+    Attributes:
+        changed: Called from another thread when a device was looked at.
+        is_dead: Reads a device's config space; may wait.
+    """
 
     def __init__(
         self,
@@ -36,14 +44,23 @@ class Gpus:
         client: Callable[[], NvmlClient] = NvmlClient,
         monitor: Callable[[], DeviceMonitor] | None = DeviceMonitor,
     ) -> None:
-        """`devices` lists the bus; `client` makes the way to NVML, which is only gone where the bus has an NVIDIA GPU.
+        """Nothing is asked yet.
 
-        Without a `monitor` nothing comes or goes.
+        Args:
+            devices: Lists the bus.
+            client: Makes the way to NVML, which is only gone where the bus has an NVIDIA GPU.
+            monitor: Tells what comes and goes; None where nothing does.
         """
         self._devices, self._make_client, self._selector = devices, client, selector
+        self.changed: Callable[[], None] = lambda: None
+        self.is_dead: Callable[[PciAddress], bool | None] = config_reads_all_ones
         self._use_nvml = use_nvml and (client is not NvmlClient or importlib.util.find_spec("pynvml") is not None)
         self._nvml: NvmlClient | None = None
         self._looks: dict[PciAddress, deque[Look]] = {}
+        self._cards: dict[PciAddress, Card] = {}
+        self._news: list[PciAddress] = []
+        self._dead: dict[PciAddress, bool | None] = {}
+        self._errands = Errands(lambda: self.changed())  # noqa: PLW0108  # the daemon sets it later
         self._monitor: DeviceMonitor | None = None
         try:
             self._monitor = monitor() if monitor is not None else None
@@ -86,12 +103,52 @@ class Gpus:
         if self._nvml is not None:
             self._nvml.resume()
 
+    def remember(self, pci: PciAddress, card: Card) -> None:
+        """A card that was in this slot when the daemon last ran: it is missed when it is not there."""
+        self._cards[pci] = card
+
+    def accept(self) -> None:
+        """What is there now is what should be there."""
+        present = {gpu.pci for gpu in self._found}
+        self._cards = {pci: card for pci, card in self._cards.items() if pci in present}
+
+    def cards(self) -> list[tuple[PciAddress, Card]]:
+        """Every card that should be there."""
+        return list(self._cards.items())
+
+    def news(self) -> list[tuple[PciAddress, Card]]:
+        """Cards that were seen for the first time, or anew in their slots, since the last call."""
+        found, self._news = self._news, []
+        return [(pci, self._cards[pci]) for pci in found if pci in self._cards]
+
+    def slots(self) -> tuple[Slot, ...]:
+        """How every slot stands."""
+        answers = self._nvml.answers().gpus if self._nvml is not None else {}
+        return census({gpu.pci: gpu.driver for gpu in self._found}, answers, self._cards, self._dead)
+
+    def way(self) -> dict[str, Any]:
+        """How the way to NVML is, for state.json; `up` is null while nothing was asked."""
+        if self._nvml is None:
+            return {"up": None, "why": None, "stuck_s": 0.0, "sample_age_s": None, "released": False}
+        way = self._nvml.health()
+        return {
+            "up": way.up, "why": way.why, "stuck_s": way.stuck_s, "sample_age_s": way.sample_age_s, "released": way.released,
+        }  # fmt: skip
+
+    def driver_version(self) -> str | None:
+        """As NVML tells it."""
+        driver = self._nvml.answers().driver if self._nvml is not None else None
+        return driver.driver_version if isinstance(driver, Driver) and isinstance(driver.driver_version, str) else None
+
     def readings(self) -> Mapping[TotalKey, float]:
         """Series that the GPUs fill, for one snapshot."""
         shown: dict[TotalKey, float] = {
             ("xidwatch_gpus", (("source", "pci"),)): float(len(self._found)),
             ("xidwatch_gpus", (("source", "driver"),)): float(sum(gpu.driver == "nvidia" for gpu in self._found)),
         }
+        for slot in self.slots():
+            if slot.missing:
+                shown["xidwatch_gpu_missing", (("gpu", str(slot.pci)),)] = 1.0
         if self._nvml is None:
             return shown
         node, way = self._nvml.answers(), self._nvml.health()
@@ -115,6 +172,7 @@ class Gpus:
 
     def close(self) -> None:
         """Let go of NVML and the bus."""
+        self._errands.close()
         if self._nvml is not None:
             self._selector.unregister(self._nvml.fileno())
             self._nvml.close()
@@ -128,6 +186,26 @@ class Gpus:
                 looks = self._looks.setdefault(pci, deque(maxlen=_LOOKS))
                 if not looks or looks[-1].at_us < answer.at_us:
                     looks.append(look(answer))
+                self._dead.pop(pci, None)
+                self._meet(pci, card_of(answer))
+            elif isinstance(answer, Lost | NotFound) and pci not in self._dead:
+                self._touch(pci)
+
+    def _meet(self, pci: PciAddress, card: Card | None) -> None:
+        if card is not None and self._cards.get(pci) != card:
+            self._cards[pci] = card
+            self._news.append(pci)
+
+    def _touch(self, pci: PciAddress) -> None:
+        """Read its config space: by another thread, since a sick bus may keep it waiting."""
+        if any(gpu.pci == pci and gpu.asleep for gpu in self._found):
+            return
+
+        def errand() -> None:
+            self._dead[pci] = self.is_dead(pci)
+
+        self._dead[pci] = None
+        self._errands.send(errand)
 
     def _changed(self) -> None:
         if self._monitor is not None and self._monitor.read():
@@ -139,5 +217,8 @@ class Gpus:
             self._nvml = self._make_client()
             nvml = self._nvml
             self._selector.register(nvml.fileno(), selectors.EVENT_READ, lambda _mask: self._hear(nvml))
+        for gpu in self._found:
+            if gpu.driver == "nvidia" and gpu.pci not in self._cards:
+                self._meet(gpu.pci, Card())
         if self._nvml is not None:
             self._nvml.expect(gpu.pci for gpu in self._found if gpu.driver == "nvidia")

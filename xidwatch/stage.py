@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import selectors
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +24,8 @@ from xidwatch.nvml.kin import own_command
 from xidwatch.nvml.scenario import NODE, Scenario, read_scenario
 from xidwatch.sinks.history import TotalKey
 from xidwatch.sources.devices import PciGpu
-from xidwatch.sources.live import LiveSource, SourceHealth
+from xidwatch.sources.kmsgblock import Ask
+from xidwatch.sources.live import MOST_WORTH, LiveSource, SourceHealth
 
 HOST = "demo"
 NO_CONFIG = Path("/dev/null")
@@ -56,7 +57,9 @@ class Stage:
 
     def gpus(self, selector: selectors.BaseSelector) -> Gpus:
         """The GPUs of the scenario, on a bus that nobody plugs into."""
-        return Gpus(selector, use_nvml=True, devices=self._devices, client=self._client, monitor=None)
+        gpus = Gpus(selector, use_nvml=True, devices=self._devices, client=self._client, monitor=None)
+        gpus.is_dead = lambda _slot: True  # it is asked only for one that is lost; this machine's bus is not touched
+        return gpus
 
     def readings(self) -> dict[TotalKey, float]:
         """The series that tells its metrics from a real node's."""
@@ -141,8 +144,14 @@ class _Staged:
 
     def read(self, most: int = 1000) -> list[Record]:
         """Its records, as the stage's."""
-        records = self._source.read(most)
-        return [replace(record, host=HOST, boot_id=self._boot_id or record.boot_id) for record in records]
+        return [self._restaged(record) for record in self._source.read(most)]
+
+    def follow(self, ask: Ask, most: int = MOST_WORTH) -> Iterator[Record]:
+        """Its records that matter, as the stage's."""
+        return map(self._restaged, self._source.follow(ask, most))
+
+    def _restaged(self, record: Record) -> Record:
+        return replace(record, host=HOST, boot_id=self._boot_id or record.boot_id)
 
     def position(self) -> str:
         """That of the other."""

@@ -16,25 +16,26 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from xidwatch.config import Config
+from xidwatch.core.census import Card, Slot, noted, remembered, slot_object, too_few
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
 from xidwatch.core.event import Context, Event
 from xidwatch.core.incident import Incident
 from xidwatch.core.machine import Machine
-from xidwatch.core.pci import parse_pci
+from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.gpus import Gpus
 from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.followers import Followers
-from xidwatch.sinks.history import Entry, History, Limits, Note
+from xidwatch.sinks.history import Entry, History, Limits, Note, TotalKey
 from xidwatch.sinks.metrics import SeriesBudget, Snapshot, counters_for, incident_counter, timestamp_of, zero_totals
 from xidwatch.sinks.service import Service
 from xidwatch.sinks.statefile import StateFile
@@ -122,6 +123,8 @@ class Watch:
         self._machine_reader: threading.Thread | None = None
         self._stopping = False
         self._gpus: Gpus | None = None
+        self._cards: dict[PciAddress, Card] = {}
+        self._cards_accepted = False
         self._nvml_released = False
         self._tasks: Tasks | None = None
         self._due: dict[str, float] = {}
@@ -174,6 +177,11 @@ class Watch:
         self._followers = Followers(Path(config.run_dir) / "follow.sock", self._selector, self._greeting)
         stage = self._stage
         self._gpus = stage.gpus(self._selector) if stage else Gpus(self._selector, use_nvml=config.nvml == "auto")
+        self._gpus.changed = self._wake
+        for pci, card in self._cards.items():
+            self._gpus.remember(pci, card)
+        if self._cards_accepted:
+            self._gpus.accept()
         self._obey_again()
         if config.workload is not None:
             # A model may lie on a file system that does not answer.
@@ -194,6 +202,9 @@ class Watch:
         for entry in self._history.recent_entries():
             while notes and notes[0].wall_us <= entry.stored_us:
                 self._obey(notes.pop(0))
+            if isinstance(entry.item, Context) and (known := remembered(entry.item)) is not None:
+                self._cards[known[0]] = known[1]
+                self._cards_accepted = False
             if entry.item is not None:
                 self.engine.replay(entry.identity, entry.item, entry.stored_us)
                 if self._tasks is not None:
@@ -249,6 +260,7 @@ class Watch:
             self._rest(source)
         if self._gpus is not None:
             self._gpus.tick()
+            self._keep_cards(self._gpus.news())
         self._heed_tasks(now_us)
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
@@ -333,6 +345,14 @@ class Watch:
             if self._gpus is not None:
                 self._gpus.happened(item.kind)
             self._latencies.setdefault(settled.source, Latencies()).add((self._clocks.wall_us() - record.wall_us) / 1e6)
+
+    def _keep_cards(self, cards: Iterable[tuple[PciAddress, Card]]) -> None:
+        """Remember which card sits where: another one in a slot ends what the old one had, and one that is gone is missed."""
+        now_us = self._clocks.wall_us()
+        for pci, card in cards:
+            context = noted(pci, card, now_us, self._host)
+            self.engine.note(context)
+            self._history.append(Entry(identity=f"gpu/{pci}/{card.gpu_uuid}/{now_us}", wall_us=now_us, item=encode(context)))
 
     # incidents
 
@@ -422,8 +442,27 @@ class Watch:
                 "last_error": health.last_error,
             },
             "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
+            **(self._gpu_state(self._gpus) if self._gpus is not None else {}),
             **(self._tasks.state(self.engine.rules) if self._tasks is not None else {}),
         }
+
+    def _gpu_state(self, gpus: Gpus) -> dict[str, Any]:
+        slots = gpus.slots()
+        return {
+            "gpus": [slot_object(slot) for slot in slots],
+            "expected_gpus": self._expected(slots),
+            "missing_without_a_name": too_few(slots, self.config.expected_gpus),
+            "nvml": gpus.way(),
+            "driver_version": gpus.driver_version(),
+        }
+
+    def _gpu_readings(self, gpus: Gpus) -> Mapping[TotalKey, float]:
+        return {**gpus.readings(), ("xidwatch_gpus_expected", ()): float(self._expected(gpus.slots()))}
+
+    def _expected(self, slots: Sequence[Slot]) -> int:
+        """How many GPUs the node should have."""
+        known = sum(slot.expected for slot in slots)
+        return self.config.expected_gpus if self.config.expected_gpus is not None else known
 
     def _say_status(self) -> None:
         incidents = active(list(self.engine.incidents.values()))
@@ -453,6 +492,12 @@ class Watch:
             self._maintenance = _Maintenance(True, until if isinstance(until, int) else None, str(note.data.get("reason", "")))
         elif note.kind == "maintenance_end":
             self._maintenance = _Maintenance()
+        elif note.kind == "gpus_accept":
+            self._cards.clear()
+            self._cards_accepted = True
+            if self._gpus is not None:
+                self._gpus.accept()
+                self._keep_cards(self._gpus.cards())
         elif note.kind in ("nvml_release", "nvml_resume"):
             self._nvml_released = note.kind == "nvml_release"
             self._obey_again()
@@ -560,7 +605,7 @@ class Watch:
             zeros=self._zeros,
             history=health,
             readings={
-                **(self._gpus.readings() if self._gpus is not None else {}),
+                **(self._gpu_readings(self._gpus) if self._gpus is not None else {}),
                 **(self._tasks.readings() if self._tasks is not None else {}),
                 **(self._stage.readings() if self._stage is not None else {}),
             },

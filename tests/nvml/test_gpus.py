@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import selectors
+import threading
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 from tests.nvml.fake import ALONE, QUICK, Fake
 from xidwatch.core.pci import parse_pci
@@ -54,3 +57,40 @@ def test_without_a_gpu_on_the_bus_nvml_is_left_alone() -> None:
         shown = gpus.readings()
         gpus.close()
     assert {("xidwatch_gpus", (("source", "pci"),)): 0.0, ("xidwatch_gpus", (("source", "driver"),)): 0.0} == shown
+
+
+def test_a_card_that_falls_off_is_looked_at_and_missed(fake: Fake, tmp_path: Path) -> None:
+    """NVML loses it: its config space is read by another thread; gone from the bus, it is missing until that is accepted."""
+    fake.use("healthy")
+    found = [bus()]
+    dead = threading.Event()
+    with selectors.DefaultSelector() as selector:
+        gpus = Gpus(
+            selector,
+            use_nvml=True,
+            devices=lambda: found[0],
+            client=lambda: NvmlClient(QUICK, None, ALONE),
+        )
+        gpus.changed = dead.set
+
+        def turn(done: Callable[[], bool]) -> None:
+            end = time.monotonic() + SOON_S
+            while not done():
+                assert time.monotonic() < end
+                gpus.tick()
+                for key, mask in selector.select(0.05):
+                    key.data(mask)
+
+        turn(lambda: gpus.readings().get(("xidwatch_gpus", (("source", "nvml"),))) == 8.0)
+        assert SLOT in [pci for pci, _ in gpus.news()]
+        fake.use("healthy", "0 fail * 15")
+        gpus.happened("xid")
+        turn(lambda: {slot.pci: slot for slot in gpus.slots()}[SLOT or bus()[0].pci].dead is None and dead.is_set())
+        found[0] = ()
+        gpus._look()
+        missing = [slot.pci for slot in gpus.slots() if slot.missing and slot.pci == SLOT]
+        gpus.accept()
+        accepted = [slot.pci for slot in gpus.slots() if slot.missing and slot.pci == SLOT]
+        gpus.close()
+    assert [SLOT] == missing
+    assert [] == accepted

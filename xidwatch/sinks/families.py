@@ -52,6 +52,8 @@ FAMILIES = (
         "1; which card is in the slot.",
     ),
     Family("xidwatch_gpus", "gauge", ("source",), "GPUs that this source knows."),
+    Family("xidwatch_gpus_expected", "gauge", (), "GPUs that the node should have: configured, or seen before."),
+    Family("xidwatch_gpu_missing", "gauge", ("gpu",), "1 for a slot whose GPU was there before and is not."),
     Family("xidwatch_tasks_blocked", "gauge", ("attribution",), "Tasks in D state for long."),
     Family("xidwatch_task_blocked_seconds_max", "gauge", ("attribution",), "How long the one that has waited longest has."),
     Family("xidwatch_ecc_errors_total", "counter", ("gpu", "kind"), "Memory errors that the GPU itself counts."),

@@ -1,0 +1,80 @@
+"""Which GPUs should be there, and how each slot stands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.nvml.states import HEALTHY
+from xidwatch.core.census import Card, Slot, card_of, census, noted, remembered, slot_object, too_few
+from xidwatch.core.codec import decode, encode
+from xidwatch.core.event import Context
+from xidwatch.core.gpu import Lost, NotFound, Place, RowRemap, Unresponsive
+from xidwatch.core.pci import PciAddress
+from xidwatch.core.record import Record
+
+SLOT, OTHER = PciAddress(0, 0x1B, 0), PciAddress(0, 0x43, 0)
+CARD = card_of(HEALTHY)
+
+
+def the(slots: tuple[Slot, ...], pci: PciAddress) -> Slot:
+    """The slot with this address."""
+    return next(slot for slot in slots if slot.pci == pci)
+
+
+def test_a_card_that_is_gone_is_missed_by_name() -> None:
+    """Known before and not on the bus: missing, with serial and UUID, also when NVML was never asked in this run."""
+    assert CARD is not None
+    slot = the(census({OTHER: "nvidia"}, {}, {SLOT: CARD}, {}), SLOT)
+    assert slot.missing
+    assert "NVIDIA H100 80GB HBM3, serial 1652923000100, GPU-00000000-0000-4000-8000-000000000000, module 1" == str(slot.card)
+
+
+def test_a_card_that_was_given_away_is_not_missed() -> None:
+    """Bound to vfio-pci for a guest, it is on the bus and no fault; unknown to the driver that holds it, it is one."""
+    lost = NotFound(at_us=5, last_good=HEALTHY)
+    given, unknown = (census({SLOT: driver}, {SLOT: lost}, {SLOT: Card()}, {}) for driver in ("vfio-pci", "nvidia"))
+    assert [False, True] == [the(slots, SLOT).missing for slots in (given, unknown)]
+
+
+def test_silence_is_not_absence() -> None:
+    """A GPU that does not answer, or is lost but on the bus, is not missing; its answer says what it is."""
+    silent = Unresponsive(since_us=7, last_good=HEALTHY, why="stuck")
+    gone = Lost(code=15, text="lost", at_us=9, last_good=HEALTHY)
+    slots = census({SLOT: "nvidia", OTHER: "nvidia"}, {SLOT: silent, OTHER: gone}, {}, {OTHER: True})
+    shown = [slot_object(slot) for slot in slots]
+    assert [(False, "unresponsive", 7, None), (False, "lost", 9, True)] == [
+        (one["missing"], one["answer"], one["since_us"], one["config_space_dead"]) for one in shown
+    ]
+    assert ["1652923000100"] * 2 == [one["serial"] for one in shown]
+
+
+def test_fewer_than_configured_are_missed_without_a_name() -> None:
+    """A node that should have eight and never showed more than two lacks six in slots that nobody knows."""
+    slots = census({SLOT: "nvidia", OTHER: None}, {}, {}, {})
+    assert [6, 0, 0] == [too_few(slots, expected) for expected in (8, 2, None)]
+
+
+def test_history_gives_the_cards_back() -> None:
+    """What was noted is remembered; what the driver printed of a GPU is no card of ours."""
+    placed = replace(
+        HEALTHY, identity=replace(HEALTHY.identity, place=Place(chassis_serial="182", slot=9, tray=4, host=1, module_id=2))
+    )
+    for card in (card_of(placed), Card()):
+        assert card is not None
+        kept = decode(encode(noted(SLOT, card, 1, "n1")))
+        assert isinstance(kept, Context)
+        assert (SLOT, card) == remembered(kept)
+    printed = Context(
+        kind="gpu_identity", record=Record(text="GPU at PCI:0000:1b:00: GPU-1"), pci=SLOT, facts=(("uuid", "GPU-1"),)
+    )
+    assert remembered(printed) is None
+
+
+def test_readings_are_null_where_nobody_told() -> None:
+    """A slot without an answer has no reading, and none is false or 0."""
+    shown = slot_object(the(census({SLOT: "nvidia"}, {}, {}, {}), SLOT))
+    assert {None} == {
+        shown[name] for name in ("answer", "row_remap_pending", "recovery_action", "persistence_mode", "pcie_width")
+    }
+    pending = replace(HEALTHY, row_remap=RowRemap(correctable=0, uncorrectable=1, pending=True, failed=False))
+    assert slot_object(the(census({SLOT: "nvidia"}, {SLOT: pending}, {}, {}), SLOT))["row_remap_pending"] is True

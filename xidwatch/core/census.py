@@ -1,0 +1,186 @@
+"""Which GPUs a node should have, and how each stands: the bus, the driver and NVML beside what was known before. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from xidwatch.core.event import Context
+from xidwatch.core.gpu import GpuAnswer, GpuState, NotFound, Pcie, Place, Refused, SpareRows, Utilization, last_good
+from xidwatch.core.gpuword import gpu_of
+from xidwatch.core.pci import PciAddress
+from xidwatch.core.record import Record
+
+KIND = "gpu_identity"
+_BY = ("by", "xidwatch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """A card that was in a slot when it was last seen there; "" for what nobody told."""
+
+    gpu_uuid: str = ""
+    serial: str = ""
+    name: str = ""
+    place: str = ""
+
+    def __str__(self) -> str:
+        """For a person who must find it: `NVIDIA H100 80GB HBM3, serial 1652923000103, GPU-…, chassis 1820, slot 9, tray 4`."""
+        serial = f"serial {self.serial}" if self.serial else ""
+        return ", ".join(filter(None, (self.name, serial, self.gpu_uuid, self.place)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """How one slot stands.
+
+    Attributes:
+        on_bus: The PCI bus shows an NVIDIA GPU there.
+        driver: Kernel driver bound to it; None when none is.
+        answer: What NVML says; None when it was not asked about it.
+        dead: Its config space reads all ones; None when that was not looked at.
+        card: What was last known to be there; None while nobody told.
+        expected: The driver had a GPU there when xidwatch last looked, and nobody said that it was taken out.
+    """
+
+    pci: PciAddress
+    on_bus: bool
+    driver: str | None = None
+    answer: GpuAnswer | None = None
+    dead: bool | None = None
+    card: Card | None = None
+    expected: bool = False
+
+    @property
+    def missing(self) -> bool:
+        """Expected and not there. One that another driver holds (vfio-pci) was given away, not lost."""
+        if not self.expected:
+            return False
+        return not self.on_bus or (self.driver == "nvidia" and isinstance(self.answer, NotFound))
+
+
+def card_of(answer: GpuAnswer | None) -> Card | None:
+    """Which card an answer is of; None while nothing is known."""
+    state = last_good(answer)
+    if state is None:
+        return None
+    who, place = state.identity, state.identity.place
+    where = ""
+    if isinstance(place, Place):
+        chassis = f"chassis {place.chassis_serial}, " if place.chassis_serial else ""
+        where = f"{chassis}slot {place.slot}, tray {place.tray}, module {place.module_id}"
+    elif isinstance(who.module_id, int):
+        where = f"module {who.module_id}"
+    return Card(gpu_uuid=_text(who.gpu_uuid), serial=_text(who.serial), name=_text(who.name), place=where)
+
+
+def noted(pci: PciAddress, card: Card, at_us: int, host: str) -> Context:
+    """What history keeps of a card, so that it is missed after a restart, too."""
+    named = {"uuid": card.gpu_uuid, "serial": card.serial, "name": card.name, "place": card.place}
+    facts = (_BY, *((key, value) for key, value in named.items() if value))
+    record = Record(text=f"GPU {pci}: {card or 'seen'}", wall_us=at_us, host=host or None)
+    return Context(kind=KIND, record=record, pci=pci, facts=facts)
+
+
+def remembered(context: Context) -> tuple[PciAddress, Card] | None:
+    """The card that history kept; None for any other context, such as what the driver printed."""
+    if context.kind != KIND or _BY not in context.facts or context.pci is None:
+        return None
+    facts = dict(context.facts)
+    return context.pci, Card(
+        gpu_uuid=facts.get("uuid", ""), serial=facts.get("serial", ""), name=facts.get("name", ""), place=facts.get("place", "")
+    )
+
+
+def census(
+    bus: Mapping[PciAddress, str | None],
+    answers: Mapping[PciAddress, GpuAnswer],
+    known: Mapping[PciAddress, Card],
+    dead: Mapping[PciAddress, bool | None],
+) -> tuple[Slot, ...]:
+    """Every slot that holds, should hold, or answers as a GPU; `bus` has the bound driver by slot."""
+    return tuple(
+        Slot(
+            pci=pci,
+            on_bus=pci in bus,
+            driver=bus.get(pci),
+            answer=answers.get(pci),
+            dead=dead.get(pci),
+            card=known.get(pci) or card_of(answers.get(pci)),
+            expected=pci in known,
+        )
+        for pci in sorted({*bus, *answers, *known})
+    )
+
+
+def too_few(slots: Iterable[Slot], expected: int | None) -> int:
+    """How many GPUs are missing without a name: fewer are known than the configuration asks for."""
+    return max(0, (expected or 0) - sum(slot.on_bus or slot.expected for slot in slots))
+
+
+def slot_object(slot: Slot) -> dict[str, Any]:
+    """One entry of `gpus[]` in state.json; null is what nobody told."""
+    told = gpu_of(str(slot.pci), slot.answer) if slot.answer is not None else None
+    state = slot.answer if isinstance(slot.answer, GpuState) else None
+    good = last_good(slot.answer)
+    card = slot.card or Card()
+    return {
+        "pci": str(slot.pci),
+        "on_bus": slot.on_bus,
+        "driver": slot.driver,
+        "config_space_dead": slot.dead,
+        "missing": slot.missing,
+        "answer": told.answer if told else None,
+        "since_us": told.since_us if told else None,
+        "as_of_us": good.at_us if good else None,
+        "gpu_uuid": card.gpu_uuid or None,
+        "serial": card.serial or None,
+        "name": card.name or None,
+        "place": card.place or None,
+        "recovery_action": told.recovery_action if told else None,
+        "row_remap_pending": told.row_remap_pending if told else None,
+        "row_remap_failed": told.row_remap_failed if told else None,
+        "pages_pending": told.pages_pending if told else None,
+        "sram_threshold_exceeded": told.sram_threshold_exceeded if told else None,
+        "banks_without_spare_rows": _banks(state),
+        "ecc_enabled": told.ecc_enabled if told else None,
+        "ecc_uncorrected": {life: uncorrected(state, life) for life in ("volatile", "aggregate")},
+        "mig_enabled": told.mig_enabled if told else None,
+        "mig_pending": told.mig_pending if told else None,
+        "persistence_mode": told.persistence_mode if told else None,
+        "fabric": {"probe": told.fabric, "status": told.fabric_status} if told and told.fabric else None,
+        "power_watts": _known(state.power_watts) if state else None,
+        "utilization": state.utilization.gpu_ratio if state and isinstance(state.utilization, Utilization) else None,
+        **_link(state.pcie if state else None),
+    }
+
+
+def uncorrected(state: GpuState | None, lifetime: str) -> int | None:
+    """The count of uncorrected errors; None where the card counts none."""
+    found = [
+        one.count
+        for one in (state.ecc if state else ())
+        if (one.lifetime, one.severity, one.location) == (lifetime, "uncorrected", "total")
+    ]
+    return found[0] if found else None
+
+
+def _banks(state: GpuState | None) -> dict[str, int] | None:
+    rows = state.spare_rows if state else None
+    return {"one_left": rows.low, "none_left": rows.none} if isinstance(rows, SpareRows) else None
+
+
+def _link(pcie: Pcie | None) -> dict[str, Any]:
+    return {
+        "pcie_width": _known(pcie.width) if pcie else None,
+        "pcie_max_width": _known(pcie.max_width) if pcie else None,
+    }
+
+
+def _known(reading: object) -> object | None:
+    return None if isinstance(reading, Refused) else reading
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,100 @@
+"""The GPUs of a node, as state.json has them, for a person: what is wrong first, which card it is, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from xidwatch.render.layout import visible
+
+_SILENT = {
+    "lost": "NVML has lost it",
+    "reset_required": "NVML says that it must be reset",
+    "unresponsive": "does not answer NVML",
+    "not_found": "NVML does not find it",
+    "unknown_error": "fails at every question of NVML's",
+}
+
+
+def gpu_lines(state: Mapping[str, Any]) -> list[str]:
+    """Lines for `status`: only GPUs with something to say, and how many there are; none on a machine without."""
+    gpus = state.get("gpus") or []
+    troubled = [(gpu, list(_troubles(gpu))) for gpu in gpus]
+    lines = []
+    for gpu, troubles in troubled:
+        if troubles:
+            lines.append(f"GPU {gpu['pci']}  {'; '.join(troubles)}")
+            lines.append(f"  {_card(gpu)}")
+    if unnamed := state.get("missing_without_a_name"):
+        lines.append(f"{unnamed} GPU{'s' if unnamed != 1 else ''} fewer than the configuration expects, in slots never seen")
+    if gpus and not lines:
+        answering = sum(gpu["answer"] == "state" for gpu in gpus)
+        lines.append(f"{len(gpus)} GPUs on the bus, {answering} answer NVML, none missing")
+    if missing := [gpu["pci"] for gpu in gpus if gpu["missing"]]:
+        lines.append(f"  taken out on purpose? xidwatch gpus accept  # then {_these(missing)} no longer missed")
+    way = state.get("nvml") or {}
+    if way.get("released"):
+        lines.append("NVML is released: no GPU is asked until `xidwatch nvml resume`")
+    elif way.get("stuck_s"):
+        lines.append(f"NVML has not answered for {way['stuck_s']:.0f} s: {visible(str(way.get('why') or 'no reason known'))}")
+    elif way.get("up") is False:
+        lines.append(f"NVML does not answer: {visible(str(way.get('why') or 'no reason known'))}")
+    return ["", *lines] if lines else []
+
+
+def gpu_table(state: Mapping[str, Any]) -> list[str]:
+    """Every GPU in two lines, for `xidwatch gpus`."""
+    lines = []
+    for gpu in state.get("gpus") or []:
+        lines.append(f"{gpu['pci']}  {'; '.join(_troubles(gpu)) or _well(gpu)}")
+        lines.append(f"  {_card(gpu)}")
+    return lines or ["no NVIDIA GPU is on the bus, and none was seen before"]
+
+
+def is_missing_any(state: Mapping[str, Any]) -> bool:
+    """Whether a GPU is missing that should be there."""
+    return bool(state.get("missing_without_a_name")) or any(gpu.get("missing") for gpu in state.get("gpus") or [])
+
+
+def _troubles(gpu: Mapping[str, Any]) -> Iterator[str]:
+    if gpu["missing"]:
+        yield "MISSING: " + (
+            "it is not on the PCI bus" if not gpu["on_bus"] else "it is on the bus, and the driver does not know it"
+        )
+    elif gpu["answer"] in _SILENT:
+        dead = ", its PCI config space reads all ones" if gpu.get("config_space_dead") else ""
+        yield f"{_SILENT[gpu['answer']]}{dead}"
+    if gpu["row_remap_failed"]:
+        yield "a row could not be remapped: field diagnostic, then RMA"
+    elif gpu["row_remap_pending"] or gpu["pages_pending"]:
+        yield "memory waits to be repaired: drain, then reset"
+    if gpu["sram_threshold_exceeded"]:
+        yield "SRAM error threshold exceeded: field diagnostic"
+    banks = gpu.get("banks_without_spare_rows") or {}
+    if banks.get("none_left") or banks.get("one_left"):
+        yield f"{banks['none_left']} memory banks without a spare row, {banks['one_left']} with one left"
+    if gpu["recovery_action"] not in (None, "none"):
+        yield f"the driver asks: {gpu['recovery_action'].replace('_', ' ')}"
+    if gpu["mig_pending"] is not None and gpu["mig_pending"] != gpu["mig_enabled"]:
+        yield f"MIG will be {'on' if gpu['mig_pending'] else 'off'} after a reset"
+
+
+def _well(gpu: Mapping[str, Any]) -> str:
+    if gpu["answer"] == "state":
+        return "answers NVML"
+    driver = gpu["driver"]
+    return (
+        f"bound to {visible(str(driver))}" if driver not in (None, "nvidia") else "on the bus; NVML has not answered about it"
+    )
+
+
+def _card(gpu: Mapping[str, Any]) -> str:
+    serial = f"serial {gpu['serial']}" if gpu["serial"] else None
+    return (
+        visible(", ".join(filter(None, (gpu["name"], serial, gpu["gpu_uuid"], gpu["place"]))))
+        or "which card it is, nobody told"
+    )
+
+
+def _these(missing: list[str]) -> str:
+    return f"{missing[0]} is" if len(missing) == 1 else f"these {len(missing)} are"
