@@ -278,7 +278,7 @@ def read_state(path: Path) -> dict[str, Any]:
 
 def status_text(state: dict[str, Any]) -> str:
     """The state for a person: worst first, then tasks in D state, then the sources."""
-    from xidwatch.render.as_blocked import blocked_lines
+    from xidwatch.render.as_blocked import blocked_lines, job_lines
     from xidwatch.render.as_gpus import gpu_lines
     from xidwatch.render.layout import visible
 
@@ -297,6 +297,7 @@ def status_text(state: dict[str, Any]) -> str:
             "",
             f"{incident['severity']}  {incident['id']}  {incident['state'].replace('_', ' ')}",
             f"  {incident['sentence']}",
+            *job_lines(incident, state.get("holders", ())),
         ]
         recovery = incident["recovery"]
         if recovery["rung"] != "none":
@@ -349,6 +350,7 @@ def _history(options: argparse.Namespace) -> int:
 
 def _history_line(entry: Any) -> str:
     from xidwatch.core.event import Event
+    from xidwatch.core.job import job_words
     from xidwatch.core.verdict import event_name
     from xidwatch.render.layout import visible
 
@@ -356,7 +358,8 @@ def _history_line(entry: Any) -> str:
     name = event_name(entry.item) if isinstance(entry.item, Event) else (entry.kind or "?").replace("_", " ")
     text = entry.item.record.text.split("\n")[0] if entry.item is not None else "(details lost: the disk did not keep up)"
     injected = " INJECTED" if entry.item is not None and entry.item.record.trusted == "injected" else ""
-    return visible(f"{at:%Y-%m-%d %H:%M:%S} {entry.gpu or '-':<12} {name:<12}{injected} {text}") + "\n"
+    job = f"  [{words}]" if isinstance(entry.item, Event) and (words := job_words(entry.item.job)) else ""
+    return visible(f"{at:%Y-%m-%d %H:%M:%S} {entry.gpu or '-':<12} {name:<12}{injected} {text}{job}") + "\n"
 
 
 # incident, maintenance

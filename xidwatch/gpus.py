@@ -56,6 +56,7 @@ class Gpus:
         self.is_dead: Callable[[PciAddress], bool | None] = config_reads_all_ones
         self._use_nvml = use_nvml and (client is not NvmlClient or importlib.util.find_spec("pynvml") is not None)
         self._nvml: NvmlClient | None = None
+        self._processes: tuple[object, Mapping[int, tuple[str, ...]]] = (None, {})
         self._looks: dict[PciAddress, deque[Look]] = {}
         self._cards: dict[PciAddress, Card] = {}
         self._news: list[PciAddress] = []
@@ -86,11 +87,14 @@ class Gpus:
 
     def processes(self) -> Mapping[int, tuple[str, ...]]:
         """Which processes use which GPUs, as NVML told last: pid -> PCI addresses."""
+        if self._nvml is None or (node := self._nvml.answers()) is self._processes[0]:
+            return self._processes[1]
         found: dict[int, tuple[str, ...]] = {}
-        for pci, answer in self._nvml.answers().gpus.items() if self._nvml is not None else ():
+        for pci, answer in node.gpus.items():
             if isinstance(answer, GpuState) and isinstance(answer.processes, tuple):
                 for pid in sorted({process.pid for process in answer.processes}):
                     found[pid] = (*found.get(pid, ()), str(pci))
+        self._processes = node, found
         return found
 
     def release(self) -> None:

@@ -53,6 +53,9 @@ class Tasks:
         self._told: dict[str, _Told] = {}
         self._owners: dict[int, str] = {}
         self._by_pid: tuple[tuple[Holder, ...], dict[int, list[Holder]]] = ((), {})
+        self._heeded: View | None = None
+        self._looked_at: View | None = None
+        self._reported_anew = False
         self._shown: list[object] = []
         setting, _ = virtualization()
         self._guest = None if setting is None else setting == "guest"
@@ -121,6 +124,7 @@ class Tasks:
 
     def _tell(self, name: str, told: _Told) -> None:
         self._told[name] = told
+        self._reported_anew = True
         if len(self._told) > _MOST_TOLD:
             del self._told[next(iter(self._told))]
 
@@ -136,8 +140,9 @@ class Tasks:
     def news(self) -> Iterator[tuple[str, Event | Context]]:
         """(identity, event) of waits that have become incidents' matter, (identity, context) of those that are over."""
         view = self._view()
-        if view is None or not view.complete:
+        if view is None or not view.complete or (view is self._heeded and not self._reported_anew):
             return
+        self._heeded, self._reported_anew = view, False
         for blocked in self._blocked(view):
             long = blocked.at_least_s >= self._settings.incident_after_s and is_worth_an_incident(blocked)
             if long and blocked.spell not in self._told and len(self._told) < _MOST_TOLD:
@@ -161,6 +166,9 @@ class Tasks:
     def changed(self) -> bool:
         """Whether other waits are told than when this was last asked."""
         view = self._view()
+        if view is self._looked_at:
+            return False
+        self._looked_at = view
         told: list[object] = []
         if view is not None:
             told = [(one.spell, one.wait.attribution, one.wait.killable) for one in view.blocked]
@@ -194,7 +202,11 @@ class Tasks:
         """`blocked[]`, `holders[]` and `d_state` of state.json."""
         view = self._view()
         if view is None or self._scan is None:
-            return {"blocked": [], "holders": [], "d_state": {"up": False, "why": self._why, "cannot_see": []}}
+            return {
+                "blocked": [],
+                "holders": [],
+                "d_state": {"up": False, "why": self._why, "scan": self._settings.scan, "cannot_see": []},
+            }
         now_us = self._clocks.wall_us()
         alive = self._scan.alive() and view.why is None
         return {
@@ -205,6 +217,7 @@ class Tasks:
             "holders": [_holder_object(one) for one in view.holders if one.gpus or one.devices][:_MOST_SHOWN],
             "d_state": {
                 "up": alive,
+                "scan": self._settings.scan,
                 "why": view.why or (None if alive else "the thread that looks has ended"),
                 "cannot_see": list(view.sight.blind_spots()),
                 "tasks": view.cost.tasks,

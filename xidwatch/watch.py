@@ -161,7 +161,9 @@ class Watch:
             Limits(age_s=config.history.max_age_days * 86400.0, size_bytes=config.history.max_mb * 1_000_000),
         )
         earlier = Earlier(boot_id=running_boot_id(), position=self._history.positions().get(TASKS))
-        self._tasks = Tasks(config.d_state, earlier, self._wake, self._clocks)
+        # On a stage nothing of this machine is looked at.
+        looks = config.d_state if self._stage is None else replace(config.d_state, scan="off")
+        self._tasks = Tasks(looks, earlier, self._wake, self._clocks)
         self.engine.whose = self._tasks.whose if self._stage is None else self._stage.whose
         self._remember()
         self._wake_read, self._wake_write = socket.socketpair()

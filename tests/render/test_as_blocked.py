@@ -10,7 +10,7 @@ from xidwatch.core.blocked import Blocked, Evidence, Hidden, Sighting, TaskKey, 
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.event import Attribution
 from xidwatch.core.job import Job
-from xidwatch.render.as_blocked import blocked_lines, way_out
+from xidwatch.render.as_blocked import blocked_lines, job_lines, way_out
 from xidwatch.rulefiles import load_rules
 from xidwatch.tasks import blocked_object
 
@@ -141,3 +141,16 @@ def test_a_state_of_an_older_daemon_shows_nothing() -> None:
 def test_a_hostile_name_stays_text(rules: RuleTable) -> None:
     """A process chooses its name; a terminal does not obey it."""
     assert "\x1b" not in shown(rules, wait(comm="\x1b[2Jevil\n"))
+
+
+EVENT = {"process": "python3", "pid": 4711, "job": {"slurm_job": "88123", "uid": 1000, "user": "alice"}}
+HOLDER = {"process": "vllm", "pid": 42, "alive": True, "gpus": ["0000:3b:00.0"], "job": {"unit": "vllm.service"}}
+
+
+def test_whose_work_was_hit_and_who_is_in_the_way_of_a_reset() -> None:
+    """Before a GPU is reset the admin reads whom that costs: the living holders of this GPU, not of others, not the dead."""
+    incident = {"events": [EVENT, EVENT], "gpus": ["0000:3b:00.0"], "recovery": {"rung": "reset_gpu"}}
+    holders = [HOLDER, HOLDER | {"pid": 43, "alive": False}, HOLDER | {"pid": 44, "gpus": ["0000:9b:00.0"]}]
+    expected = ["  Hit: python3 (pid 4711), Slurm job 88123, user alice", "  Held by: vllm (pid 42), unit vllm.service"]
+    assert expected == list(job_lines(incident, holders))
+    assert expected[:1] == list(job_lines(incident | {"recovery": {"rung": "restart_app"}}, holders))

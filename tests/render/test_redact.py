@@ -11,6 +11,7 @@ import pytest
 from tests.render.conftest import GPU, HOST, SERIAL, UUID, record
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import Postmortem
+from xidwatch.core.job import Job
 from xidwatch.render.as_json import render_json
 from xidwatch.render.as_text import render_text
 from xidwatch.render.redact import Redactor
@@ -101,6 +102,21 @@ def test_a_serial_learnt_is_masked_everywhere(off_the_bus: Postmortem) -> None:
     """What one line calls a serial is masked in the lines that do not."""
     masked = Redactor().postmortem(replace(off_the_bus, malformed=("disk SN: S5XYNG0N123456", "lost S5XYNG0N123456")))
     assert ("disk SN: serial-2", "lost serial-2") == masked.malformed
+
+
+def test_a_jobs_owner_and_pod_are_masked(off_the_bus: Postmortem, few_rules: RuleTable) -> None:
+    """Whose work it was is a name too; the number of the Slurm job is none, and is needed."""
+    incident = off_the_bus.incidents[0]
+    job = Job(
+        slurm_job="88123", user="bmueller", uid=4242, pod="7d9e1c50-2f3b-4a6e-9b1d-0c2f4e6a8b10", pod_name="acme-research/llm-0"
+    )
+    members = tuple(
+        replace(one, finding=replace(one.finding, event=replace(one.finding.event, job=job))) for one in incident.members
+    )
+    masked = Redactor().postmortem(replace(off_the_bus, incidents=(replace(incident, members=members),)))
+    text = render_json(masked, few_rules) + render_text(masked, few_rules, color=False, width=100)
+    assert [] == [word for word in ("bmueller", "acme-research", "llm-0", "7d9e1c50") if word in text]
+    assert "88123" in text
 
 
 def test_an_incident_id_tells_no_host(off_the_bus: Postmortem, few_rules: RuleTable) -> None:

@@ -8,6 +8,7 @@ from xidwatch.core.account import NO_XID, NO_XID_SEEN
 from xidwatch.core.collective import call_of, ranks_text
 from xidwatch.core.event import Context, Event, HungTaskDetail
 from xidwatch.core.incident import Incident, Member
+from xidwatch.core.job import job_words
 from xidwatch.core.record import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -116,7 +117,8 @@ def _program(event: Event) -> str:
     if event.process is None and event.pid is None:
         return "A program"
     name = event.process or "A process"
-    return f"{name} (pid {event.pid})" if event.pid is not None else name
+    whose = f", {words}," if (words := job_words(event.job)) else ""
+    return f"{name} (pid {event.pid}){whose}" if event.pid is not None else name
 
 
 def _waiting(incident: Incident) -> str:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _MOST = 8
 _WIDTH = 96
+_MOST_NAMED = 4
+_NEED_IT_FREE = ("reset_gpu", "bus_reset", "reset_fabric", "reload_driver")
 _NFS = lazy(r"_*(?:nfs|rpc)")
 _BMC = ("ipmitool", "racadm", "redfishtool")
 _RELEASES: dict[str, tuple[str, str | None]] = {
@@ -77,11 +79,36 @@ def blocked_lines(state: dict[str, Any], now_us: int) -> list[str]:
         if len(groups) > _MOST:
             lines.append(f"  and {counted(len(groups) - _MOST, 'more place')}; --format json has them all")
         lines += _way_out_lines(groups[0][0])
-    if not scan.get("up", True) and scan.get("why"):
+    if not scan.get("up", True) and scan.get("why") and scan.get("scan") != "off":
         lines += ["", f"tasks in D state are not looked for: {scan['why']}"]
     elif scan.get("cannot_see"):
         lines += ["", *(f"not seen: {spot}" for spot in scan["cannot_see"])]
     return lines
+
+
+def job_lines(incident: dict[str, Any], holders: Sequence[dict[str, Any]] = ()) -> Iterator[str]:
+    """Whose work an incident hit, and who holds a GPU that is to be reset; from the JSON of incident and state."""
+    hit = [f"{_process(event)}, {words}" for event in incident.get("events", ()) if (words := _words(event.get("job")))]
+    yield from _listed("Hit: ", hit)
+    if incident["recovery"]["rung"] in _NEED_IT_FREE:
+        gpus = set(incident["gpus"])
+        holding = [one for one in holders if one["alive"] and (not gpus or not one["gpus"] or gpus & {*one["gpus"]})]
+        yield from _listed("Held by: ", [", ".join(filter(None, (_process(one), _words(one["job"])))) for one in holding])
+
+
+def _listed(front: str, parts: list[str]) -> Iterator[str]:
+    distinct = list(dict.fromkeys(parts))
+    more = f" and {len(distinct) - _MOST_NAMED} more" if len(distinct) > _MOST_NAMED else ""
+    if distinct:
+        yield from wrap(visible("; ".join(distinct[:_MOST_NAMED]) + more), _WIDTH, first=f"  {front}", rest=" " * 6)
+
+
+def _words(job: dict[str, Any] | None) -> str:
+    return job_words(Job(**job)) if job else ""
+
+
+def _process(one: dict[str, Any]) -> str:
+    return f"{one['process'] or 'a process'} (pid {one['pid']})"
 
 
 def _groups(tasks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -97,8 +124,7 @@ def _groups(tasks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
 def _group_lines(group: list[dict[str, Any]], now_us: int) -> Iterator[str]:
     first = group[0]
     more = f"; and {counted(len(group) - 1, 'more task')} in the same place" if len(group) > 1 else ""
-    job = job_words(Job(**first["job"])) if first["job"] else ""
-    who = ", ".join(part for part in (_named(first), job) if part)
+    who = ", ".join(part for part in (_named(first), _words(first["job"])) if part)
     long_s = max(first["at_least_s"], (now_us - first["since_us"]) / 1e6)
     yield from wrap(f"{who}{more}: for at least {seconds(long_s)}", _WIDTH, first="  ", rest="    ")
     what = {"gpu": "GPU", "storage": "storage", "network": "network", "other": "none of GPU, storage, network"}

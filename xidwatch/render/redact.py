@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from xidwatch.core.event import Event
 from xidwatch.core.incident import Postmortem
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
@@ -141,12 +142,14 @@ class Redactor:
         for host in sorted((host for host in hosts if host), key=lambda host: (-len(host), host)):
             self._learn_host(host)
         serials = {serial for report in postmortem.hosts for _, serial in report.gpus.values() if serial}
-        users: set[str] = set()
+        jobs = [event.job for event in _events(postmortem) if event.job is not None]
+        users = {job.user for job in jobs if job.user}
+        pods = {job.pod_name for job in jobs if job.pod_name}
         for text in texts:
             serials.update(found[1] for found in _SERIAL.finditer(text))
             users.update(found[2] for found in _USER.finditer(text))
             users.update(user for _, _, user, _ in _homes(text))
-        for kind, words in (("serial", serials), ("user", users)):
+        for kind, words in (("serial", serials), ("pod", pods), ("user", users)):
             for word in sorted(words, key=lambda word: (-len(word), word)):
                 if word.lower() not in _WORDS and len(word) > 1 and not self._is_mask(word):
                     self._learnt.append((_whole(re.escape(word)), kind))
@@ -220,7 +223,7 @@ class Redactor:
         return self._masks[key]
 
     def _is_mask(self, text: str) -> bool:
-        return text in self._masks.values() or bool(re.fullmatch(r"(?:host|user|serial|secret|path|fs)-\d+", text))
+        return text in self._masks.values() or bool(re.fullmatch(r"(?:host|user|serial|secret|path|pod|fs)-\d+", text))
 
     def _uuid(self, prefix: str | None, digits: str) -> str:
         mask = self._mask("uuid", digits.lower().replace("_", "-"))
@@ -276,6 +279,7 @@ _SHAPES: dict[str, Callable[[int], str]] = {
     "uuid": lambda number: f"00000000-0000-0000-0000-{number:012d}",
     "mac": lambda number: f"02:00:00:00:{number >> 8 & 255:02x}:{number & 255:02x}",
     "secret": lambda number: f"secret-{number}",
+    "pod": lambda number: f"pod-{number}",
     "path": lambda number: f"path-{number}",
     "fs": lambda number: f"fs-{number}",
     "guid": lambda number: f"{number:016x}",
@@ -335,6 +339,12 @@ def _texts(value: object) -> Iterator[str]:
     elif is_dataclass(value) and not isinstance(value, (type, Rule)):
         for field in fields(value):
             yield from _texts(getattr(value, field.name))
+
+
+def _events(postmortem: Postmortem) -> Iterator[Event]:
+    for member in (*postmortem.loose, *(member for one in postmortem.incidents for member in one.members)):
+        yield member.finding.event
+        yield member.last
 
 
 def _records(value: object) -> Iterator[Record]:
