@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xidwatch.apart import apart
 from xidwatch.config import Config, load_config
 from xidwatch.errors import XidwatchError
 
@@ -139,10 +140,17 @@ def _watch(options: argparse.Namespace) -> int:
 
     if options.scenario:
         return _watch_stage(options)
-    config = _config(options, "source", "kmsg", "listen", "web_config_file", "rules", "accept_injected", "state_dir", "run_dir")
+    named = ("source", "kmsg", "listen", "web_config_file", "rules", "accept_injected", "state_dir", "run_dir")
+
+    def settings() -> tuple[Config, RuleTable]:
+        config = _config(options, *named)
+        return config, load_rules(config.rules)
+
+    config, rules = apart(settings)
+    first = [rules]
 
     def load() -> tuple[RuleTable, str]:
-        return load_rules(config.rules), rules_version(config.rules, SITE_RULES)
+        return first.pop() if first else load_rules(config.rules), rules_version(config.rules, SITE_RULES)
 
     return Watch(config, load, openers(config)).run()
 

@@ -1,0 +1,165 @@
+"""How long from the kernel's line to /metrics and to a follower of the socket, which the hook is.
+
+    python -m bench.latency [--real] [--busy] [--stalled] [--lines N]
+
+A pipe stands for /dev/kmsg; --real writes to the device itself (root, and a daemon that accepts injected lines).
+--busy keeps every core busy meanwhile; --stalled freezes the file system that the history lies on (root).
+The time to /metrics is that until an answer which shows the line is there as a whole: asked again and again, so that it
+contains the scrape under way when the line came and the one behind it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from bench.watched import Watched, load, on_pipe, watching
+
+_PAUSE_S = 0.03
+_DEADLINE_S = 10.0
+_FIRST = random.SystemRandom().randrange(1_000_000, 900_000_000)
+"""The kernel's ring may still hold the lines of an earlier run."""
+_KINDS = {
+    "an Xid of one line (31)": (
+        31,
+        "Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f32_00000000. "
+        "Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ",
+    ),
+    "an Xid of several lines (13)": (13, "Graphics SM Warp Exception on (GPC 0, TPC 1, SM 0): Out Of Range Address"),
+}
+
+
+class Follower:
+    """Notes when each message of the daemon's socket came."""
+
+    def __init__(self, path: Path) -> None:
+        self.seen: dict[str, float] = {}
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.connect(str(path))
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._socket.makefile("rb") as lines:
+            for line in lines:
+                now, message = time.monotonic(), json.loads(line)
+                for gpu in message.get("incident", {}).get("gpus", ()):
+                    self.seen.setdefault(gpu, now)
+
+    def close(self) -> None:
+        """Hang up."""
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+
+def measure(name: str, daemon: Watched, write: Callable[[str], None], lines: int) -> None:
+    """Print the figures of one way in, for each kind of line."""
+    follower = Follower(daemon.folder / "run" / "follow.sock")
+    for number, (kind, (code, message)) in enumerate(_KINDS.items()):
+        shown, told = [], []
+        for n in range(lines):
+            gpu = f"{(_FIRST + number * 1000 + n) % 0xFFFF:04x}:{0x10 + n % 0xE0:02x}:00"
+            wanted = f'gpu="{gpu}.0"'.encode()
+            start = time.monotonic()
+            write(f"NVRM: Xid (PCI:{gpu}): {code}, pid={_FIRST + n}, name=python3, {message}")
+            while wanted not in daemon.scrape() and time.monotonic() < start + _DEADLINE_S:
+                continue
+            shown.append(time.monotonic() - start)
+            while f"{gpu}.0" not in follower.seen and time.monotonic() < start + _DEADLINE_S:
+                time.sleep(0.001)
+            told.append(follower.seen.get(f"{gpu}.0", start + _DEADLINE_S) - start)
+            time.sleep(_PAUSE_S * random.random())
+        print(f"latency: {name}: {kind}: to /metrics {_told(shown)}, to a follower {_told(told)}; {load()}", flush=True)
+    follower.close()
+
+
+def _told(seconds: Sequence[float]) -> str:
+    ordered = sorted(seconds)
+    return f"p50 {1000 * ordered[len(ordered) // 2]:.1f} p99 {1000 * ordered[len(ordered) * 99 // 100]:.1f} ms"
+
+
+def write_real(text: str) -> None:
+    """One line in the kernel's log; opened anew each time, since the kernel limits the rate of each open file."""
+    with open("/dev/kmsg", "w", encoding="ascii") as kmsg:
+        kmsg.write(f"<4>{text}\n")
+
+
+@contextlib.contextmanager
+def busy(*, wanted: bool) -> Iterator[str]:
+    """Every core in a loop."""
+    loops = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range((os.cpu_count() or 1) if wanted else 0)
+    ]
+    try:
+        yield ", every core busy" if wanted else ""
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+@contextlib.contextmanager
+def disk(*, stalled: bool) -> Iterator[tuple[list[str], Callable[[], object], str]]:
+    """Options for a state on a file system of its own, what freezes it, and how that is told."""
+    if not stalled:
+        yield [], lambda: None, ""
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        image, mount = Path(folder) / "image", Path(folder) / "mount"
+        with open(image, "wb") as file:
+            file.truncate(64 << 20)
+        mount.mkdir()
+        subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+        subprocess.run(["mount", "-o", "loop", str(image), str(mount)], check=True)
+        try:
+            freeze = ["fsfreeze", "--freeze", str(mount)]
+            yield ["--state-dir", f"{mount}/state"], lambda: subprocess.check_call(freeze), ", the disk frozen"
+        finally:
+            subprocess.run(["fsfreeze", "--unfreeze", str(mount)], check=False)
+            for _ in range(50):
+                if subprocess.run(["umount", str(mount)], check=False, stderr=subprocess.DEVNULL).returncode == 0:
+                    break
+                time.sleep(0.2)
+
+
+def main() -> int:
+    """Command line; see the module's text."""
+    parser = argparse.ArgumentParser()
+    for name in ("real", "busy", "stalled"):
+        parser.add_argument(f"--{name}", action="store_true")
+    parser.add_argument("--lines", type=int, default=200)
+    options = parser.parse_args()
+    with disk(stalled=options.stalled) as (state, freeze, frozen):
+        if options.real:
+            with watching("--source", "kmsg", "--accept-injected", *state) as daemon, busy(wanted=options.busy) as how:
+                freeze()
+                measure(f"/dev/kmsg{how}{frozen}", daemon, write_real, options.lines)
+                thawed(state)
+        else:
+            with on_pipe(*state) as (daemon, pipe), busy(wanted=options.busy) as how:
+                freeze()
+                measure(f"pipe{how}{frozen}", daemon, lambda text: pipe.write(pipe.records([text])), options.lines)
+                thawed(state)
+    return 0
+
+
+def thawed(state: Sequence[str]) -> None:
+    """Let the daemon's disk go on, so that it can end."""
+    if state:
+        subprocess.run(["fsfreeze", "--unfreeze", str(Path(state[1]).parent)], check=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
