@@ -20,7 +20,7 @@ from xidwatch.core.machine import HYPERVISORS
 from xidwatch.core.nvlink import Nvlink4Row, Nvlink5Row
 from xidwatch.core.parse import Parser
 from xidwatch.core.record import Record
-from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Command, Pattern, Precondition, Rule
+from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Command, Escalation, Pattern, Precondition, Rule
 
 _FIELDS = {field.name for kind in (Event, Record, *get_args(Detail)) for field in fields(kind)}
 """What `where`, `same` and `distinct` may ask about."""
@@ -61,12 +61,12 @@ def cross_mistakes(table: RuleTable, entries: Iterable[Entry]) -> list[str]:
 
 def _value_mistakes(table: RuleTable, value: Knowledge) -> Iterator[str]:
     yield from _answers(value)
-    if isinstance(value, Rule | Combination | Pattern):
+    if isinstance(value, Rule | Combination | Pattern | Escalation):
         yield from _dated(value)
     if isinstance(value, Rule):
         yield from _rule(value)
         yield from _unknown(table, "follows", value.follows or ())
-    elif isinstance(value, Combination | Pattern):
+    elif isinstance(value, Combination | Pattern | Escalation):
         yield from _selectors(table, value)
     elif isinstance(value, Nvlink5Row):
         classes = (value.immediate, value.immediate_if_second_bit, value.investigate)
@@ -103,7 +103,7 @@ def _answers(value: Knowledge) -> Iterator[str]:
             yield f"investigate: {name!r} is not known; there are {', '.join(INVESTIGATIONS)}"
 
 
-def _dated(value: Rule | Combination | Pattern) -> Iterator[str]:
+def _dated(value: Rule | Combination | Pattern | Escalation) -> Iterator[str]:
     if not value.sources:
         yield "sources: a rule needs one"
     for source in value.sources:
@@ -131,9 +131,12 @@ def _rule(rule: Rule) -> Iterator[str]:
         yield f"match: {error}"
 
 
-def _selectors(table: RuleTable, value: Combination | Pattern) -> Iterator[str]:
+def _selectors(table: RuleTable, value: Combination | Pattern | Escalation) -> Iterator[str]:
     if isinstance(value, Combination):
         named = {"member": (value.member,), "together": value.together, "without": value.without}
+    elif isinstance(value, Escalation):
+        named = {"members": value.members, "without": value.without}
+        yield from (f"asked: {rung!r} is no rung; there are {', '.join(RUNGS)}" for rung in value.asked if rung not in RUNGS)
     else:
         named = {"members": value.members}
         asked = {"same": value.same, "distinct": value.distinct}

@@ -17,6 +17,7 @@ from xidwatch.core.rule import (
     SEVERITIES,
     Action,
     Combination,
+    Escalation,
     Guidance,
     Origin,
     Pattern,
@@ -25,8 +26,8 @@ from xidwatch.core.rule import (
     Severity,
 )
 
-TableName = Literal["rule", "combination", "pattern", "guidance", "nvlink5", "nvlink4", "action"]
-Knowledge = Rule | Combination | Pattern | Guidance | Nvlink5Row | Nvlink4Row | Action
+TableName = Literal["rule", "combination", "pattern", "escalation", "guidance", "nvlink5", "nvlink4", "action"]
+Knowledge = Rule | Combination | Pattern | Escalation | Guidance | Nvlink5Row | Nvlink4Row | Action
 Key = tuple[str, str | int]
 """What a rule is about: ("xid", 79), ("sxid", 20034) or ("kind", "nvrm")."""
 
@@ -108,6 +109,11 @@ class RuleTable:
     def patterns(self) -> tuple[Pattern, ...]:
         """Rules about repetition."""
         return tuple(self._all("pattern", Pattern))
+
+    @cached_property
+    def escalations(self) -> tuple[Escalation, ...]:
+        """What is next when what was done did not help."""
+        return tuple(self._all("escalation", Escalation))
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:

@@ -83,6 +83,7 @@ class Case:
         actions: Latest Xid 154 of each GPU, the driver's own demand.
         widened: "node" or "fabric" once several GPUs were hit together.
         order, latest: Positions of its first and latest event among all that was fed.
+        booted, loaded: The host's latest boot and driver load before it.
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
         released: Pids of its hung tasks that have gone on or ended.
         notes: What NCCL said of its ranks, where a collective timed out.
@@ -105,6 +106,8 @@ class Case:
     end_reason: EndReason | None = None
     end: Event | Context | None = None
     merged_into: Case | None = None
+    booted: Record | None = None
+    loaded: Record | None = None
     per_rule: dict[str, int] = field(default_factory=dict)
     link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
     released: set[int] = field(default_factory=set)
@@ -141,6 +144,8 @@ class Correlator:
         self._by_topic: dict[tuple[str, str], Case] = {}
         self._by_code: dict[tuple[str, int], list[Case]] = {}
         self._missed: dict[str, Record] = {}
+        self._booted: dict[str, Record] = {}
+        self._loaded: dict[str, Record] = {}
         self._stream_host: dict[int, str] = {}
         self._order = 0
         self._ended: list[Case] = []
@@ -199,9 +204,11 @@ class Correlator:
         if (changed := self.book.note(host, context)) is not None:
             self._end_slot(host, changed, context)
         if context.kind == "boot":
+            self._booted[host] = context.record
             self.tick(context.record, host)
             self._end_host(host, context, "boot", ladder=len(RUNGS))
         elif context.kind == "driver_load":
+            self._loaded[host] = context.record
             self._end_host(host, context, "driver_reload", ladder=RUNGS.index("reload_driver"))
         elif context.kind == "suppressed":
             self._note_missed(host, context)
@@ -499,6 +506,7 @@ class Correlator:
 
     def _open(self, host: str, event: Event) -> Case:
         case = Case(host=host, order=self._order, first=event, last=event)
+        case.booted, case.loaded = self._booted.get(host), self._loaded.get(host)
         self._cases[id(case)] = self._open_at.setdefault(host, {})[id(case)] = case
         return case
 

@@ -15,6 +15,7 @@ from xidwatch.core.account import NO_XID_SEEN, Names, clause, is_out_of_memory
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
+from xidwatch.core.escalate import Escalated, escalated
 from xidwatch.core.event import Event, HungTaskDetail, XidDetail
 from xidwatch.core.fleet import SKEW_S
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
@@ -22,8 +23,8 @@ from xidwatch.core.ladder import seen_in
 from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.nvlink import Nvlink4Row
 from xidwatch.core.record import gap_s
-from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Pattern, Rule, Scope, Severity, selected
-from xidwatch.core.verdict import event_name, sentence
+from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Done, Pattern, Rule, Scope, Severity, selected
+from xidwatch.core.verdict import DAY_S, clock_text, event_name, sentence, span_text
 
 _SCOPES = ("process", "gpu", "node", "fabric")
 _LEAST_CAUSE = 20
@@ -42,6 +43,7 @@ class _Judged:
     patterns: list[Pattern] = field(default_factory=list)
     recurrence: Recurrence | None = None
     lag: Lag | None = None
+    escalated: Escalated | None = None
 
 
 def judge(
@@ -65,12 +67,15 @@ def judge(
         if any(pattern.origin == "application" for pattern in item.patterns):
             item.patterns = [pattern for pattern in item.patterns if pattern.origin != "hardware"]
     wanted = None if only is None else {id(case) for case in only}
+    _escalate(judged, rules)
     neighbours = _by_gpu(judged)
     names = _process_names(judged)
     for item in judged:
         if item.root.finding.event.kind == "nccl_timeout" and (wanted is None or id(item.case) in wanted):
             item.lag = who_lags((fold.finding.event for fold in item.case.folds.values()), item.case.notes)
-    incidents = [_incident(item, neighbours, names, rules) for item in judged if wanted is None or id(item.case) in wanted]
+    incidents = [
+        _incident(item, neighbours, names, rules, zone) for item in judged if wanted is None or id(item.case) in wanted
+    ]
     incidents = [_placed(incident, machine_of) for incident in incidents]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
@@ -193,6 +198,14 @@ def _recurrences(judged: list[_Judged]) -> None:
         before.append(item)
 
 
+def _escalate(judged: list[_Judged], rules: RuleTable) -> None:
+    """What was done and did not help; not where the fault follows a program."""
+    again = escalated([(item.case, item.root) for item in judged], rules.escalations)
+    for item in judged:
+        if not any(pattern.origin == "application" for pattern in item.patterns):
+            item.escalated = again.get(id(item.case))
+
+
 def _apply_pattern(pattern: Pattern, judged: list[_Judged]) -> None:
     groups: dict[tuple[object, ...], list[tuple[_Judged, Event]]] = {}
     for item in judged:
@@ -313,7 +326,7 @@ def _process_names(judged: list[_Judged]) -> dict[tuple[str, int], str]:
     return names
 
 
-def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleTable) -> Incident:
+def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleTable, zone: tzinfo) -> Incident:
     case, root = item.case, item.root
     asked = _asked(item, rules)
     open_demands = [one for one in asked if not one.cleared and not one.rule.context]
@@ -326,7 +339,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         recovery = Demand(rung="none", when=None, why="the line stands inside other text; anyone could have written it there")
     elif decider is not None and decider.rule.recovery != "none":
         recovery = Demand(rung=decider.rule.recovery, when=decider.rule.when, why=decider.why)
-    recovery = _stronger_by_pattern(item, recovery)
+    recovery = _next_rung(item, _stronger_by_pattern(item, recovery), zone)
     return Incident(
         id=incident_id(case),
         title=root_rule.title,
@@ -345,7 +358,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         recovery=recovery,
         investigate=_investigate(item, root_rule, decider, asked),
         recurrence=item.recurrence,
-        patterns=tuple(pattern.phrase for pattern in item.patterns),
+        patterns=(*_again_phrases(item, zone), *(pattern.phrase for pattern in item.patterns)),
         context=tuple(case.context[:20]),
         excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
@@ -406,6 +419,8 @@ def _clock(event: Event) -> tuple[int, int]:
 def _severity(item: _Judged, rules: list[Rule]) -> Severity:
     words = [rule.severity for rule in rules if not rule.context] or [item.root.finding.rule.severity]
     words += [pattern.severity for pattern in item.patterns if pattern.severity]
+    if item.escalated is not None and item.escalated.escalation.severity is not None:
+        words.append(item.escalated.escalation.severity)
     worst = max(words, key=SEVERITIES.index)
     return "warning" if worst == "critical" and _confidence(item) == "unconfirmed" else worst
 
@@ -429,6 +444,8 @@ def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
 def _investigate(item: _Judged, root: Rule, decider: _Asked | None, members: list[_Asked]) -> tuple[Demand, ...]:
     severity = _severity(item, [one.rule for one in members])
     demands: dict[str, str] = {}
+    if item.escalated is not None:
+        demands.update(dict.fromkeys(item.escalated.escalation.investigate, item.escalated.escalation.explain))
     for pattern in item.patterns:
         demands.update(dict.fromkeys(pattern.investigate or (), pattern.explain))
     for rung in root.investigate:
@@ -440,7 +457,7 @@ def _investigate(item: _Judged, root: Rule, decider: _Asked | None, members: lis
         if one.rule.persistent:
             for rung in one.rule.investigate:
                 demands.setdefault(rung, one.why)
-    if severity == "info" and not item.patterns:
+    if severity == "info" and not item.patterns and item.escalated is None:
         demands.pop("contact_support", None)
     return tuple(Demand(rung=rung, why=why) for rung, why in demands.items())
 
@@ -450,6 +467,50 @@ def _stronger_by_pattern(item: _Judged, recovery: Demand) -> Demand:
         if pattern.recovery and item.case.state == "active" and RUNGS.index(pattern.recovery) > RUNGS.index(recovery.rung):
             recovery = Demand(rung=pattern.recovery, when=pattern.when or "now", why=pattern.explain)
     return recovery
+
+
+_WORDS_DONE: dict[Done, str] = {
+    "restart_app": "the application was restarted", "reload_driver": "the driver was loaded anew",
+    "reset_gpu": "the GPU was reset", "reboot_node": "the node was booted",
+}  # fmt: skip
+
+
+def _next_rung(item: _Judged, recovery: Demand, zone: tzinfo) -> Demand:
+    """The rung after the one that did not help."""
+    again = item.escalated
+    if again is None or item.case.state != "active" or _confidence(item) == "unconfirmed":
+        return recovery
+    escalation = again.escalation
+    if escalation.recovery is None or RUNGS.index(escalation.recovery) <= RUNGS.index(recovery.rung):
+        return replace(recovery, why=f"{_in_vain(again, zone)}: {escalation.explain}") if recovery.rung != "none" else recovery
+    when = escalation.when or recovery.when or "now"
+    return Demand(rung=escalation.recovery, when=when, why=f"{_in_vain(again, zone)}: {escalation.explain}")
+
+
+def _in_vain(again: Escalated, zone: tzinfo) -> str:
+    """`the GPU was reset at 02:13 and failed again the same way 40 minutes later`."""
+    at, later = _moments(again, zone)
+    if again.escalation.after == "restart_app":
+        return f"it failed the same way{at} in an earlier run"
+    subject = "" if again.escalation.after == "reset_gpu" else "it "
+    return f"{_WORDS_DONE[again.escalation.after]}{at} and {subject}failed again the same way {later or 'afterwards'}"
+
+
+def _again_phrases(item: _Judged, zone: tzinfo) -> Iterator[str]:
+    if (again := item.escalated) is None:
+        return
+    at, later = _moments(again, zone)
+    if again.escalation.after == "restart_app":
+        yield f"failed the same way{at} in an earlier run"
+        return
+    span = later.removesuffix("later")
+    yield f"failed again the same way {span}after {_WORDS_DONE[again.escalation.after]}{at}"
+
+
+def _moments(again: Escalated, zone: tzinfo) -> tuple[str, str]:
+    """` at 02:13` and `40 minutes later`; "" for what no clock tells."""
+    at = clock_text(again.at, zone, dated=(again.after_s or 0) >= DAY_S)
+    return f" at {at}" if at else "", f"{span_text(again.after_s)} later" if again.after_s is not None else ""
 
 
 def _nothing_to_do(case: Case, root: Rule) -> str:

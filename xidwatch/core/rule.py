@@ -12,6 +12,7 @@ Origin = Literal["application", "driver", "firmware", "hardware", "host", "netwo
 Severity = Literal["info", "warning", "critical"]
 Scope = Literal["process", "gpu", "node", "fabric"]
 When = Literal["now", "after_drain", "when_idle"]
+Done = Literal["restart_app", "reload_driver", "reset_gpu", "reboot_node"]
 Scalar = str | int | bool
 
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
@@ -25,6 +26,8 @@ INVESTIGATIONS = (
     "check_app", "run_diagnostic", "field_diagnostic", "check_seating", "check_link", "check_power_thermal", "check_peer",
     "check_host", "check_storage", "check_network", "update_software", "contact_support",
 )  # fmt: skip
+DONE: tuple[Done, ...] = ("restart_app", "reload_driver", "reset_gpu", "reboot_node")
+"""What may have been done about a fault, weakest first."""
 STRICT: dict[str, object] = {"extra": "forbid", "strict": True}
 """How `rulefiles` has the tables of a site checked: no unknown key, no silent conversion."""
 
@@ -173,6 +176,42 @@ class Pattern:
     severity: Severity | None = None
     origin: Origin | None = None
     investigate: tuple[str, ...] | None = None
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Escalation:
+    """The same fault on the same card again, although something had been done about it: what is next.
+
+    The same: code or wording, GPU, MIG instance and link. Faults of an application or an operator never count.
+
+    Attributes:
+        after: What had been done.
+        asked: Rungs of which the present incident asks for one.
+        origins: Whose faults; of the present root.
+        members: Selectors of the roots; empty: every rule.
+        without: Selectors of members that speak against it: a repair that waits for the next reset explains the fault.
+        distinct: Fields that must differ from the fault before (`process`).
+        within_s: How long after it, in seconds; without a common clock it counts.
+        recovery, when: The next rung; None leaves the incident's own. A weaker one changes nothing.
+        severity, investigate: As in a pattern.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+    id: str
+    after: Done
+    asked: tuple[str, ...]
+    within_s: int
+    explain: str
+    sources: tuple[Source, ...]
+    origins: tuple[Origin, ...] = ("hardware", "firmware", "driver", "unknown")
+    members: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    distinct: tuple[Literal["pid", "process"], ...] = ()
+    recovery: str | None = None
+    when: When | None = None
+    severity: Severity | None = None
+    investigate: tuple[str, ...] = ()
     file: str = ""
 
 

@@ -12,6 +12,7 @@ from xidwatch.core.job import job_words
 from xidwatch.core.record import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+DAY_S = 86_400.0
 _MANY = 299
 """The correlator keeps so many members of one rule apart."""
 _NAMES = {
@@ -63,6 +64,20 @@ def wall_time(record: Record, zone: tzinfo) -> datetime | None:
         return (_EPOCH + timedelta(microseconds=record.wall_us)).astimezone(zone)
     except (OverflowError, ValueError):
         return None
+
+
+def clock_text(record: Record, zone: tzinfo, *, dated: bool) -> str:
+    """`02:13`, with its date where that is asked for; "" for a record without a wall-clock time."""
+    at = wall_time(record, zone)
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M}" if dated else f"{at:%H:%M}"
+
+
+def span_text(seconds: float) -> str:
+    """`40 minutes`, `3 days`: the largest unit of which there are two."""
+    for size, unit in ((DAY_S, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0.0):.0f} seconds"
 
 
 def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
