@@ -108,6 +108,7 @@ def test_two_jobs_stay_two(fleet: Fleet) -> None:
         node04={"train.log": waits(range(8, 16), 640.0, seq=99, op="ALLGATHER")},
     )
     assert [("node01", "node02"), ("node03", "node04")] == sorted(tuple(sorted(one.hosts)) for one in found.incidents)
+    assert found.first_fault is found.incidents[0]
 
 
 def test_faults_without_time_outs_stay_apart(fleet: Fleet) -> None:
@@ -154,6 +155,15 @@ def test_clock_that_runs_behind(fleet: Fleet) -> None:
     (incident,) = found.incidents
     assert 79 == incident.members[incident.root].finding.event.code
     assert any("8 s apart" in text for text in incident.unknowns)
+
+
+def test_logs_without_a_common_clock(fleet: Fleet) -> None:
+    """Without times the only fault that stopped a program is taken for the cause; of two none is."""
+    dmesg = f"[ 1234.5] {LOST}\n"
+    found = fleet(node01={"dmesg": dmesg}, node02={"train.log": waits(range(8, 16))})
+    assert [("node01", "node02")] == [one.hosts for one in found.incidents]
+    found = fleet(node03={"dmesg": dmesg}, node04={"train.log": waits(range(8, 16))}, node05={"dmesg": dmesg})
+    assert [1, 1, 1] == [len(one.hosts) for one in found.incidents]
 
 
 def test_memory_of_one_rank(fleet: Fleet) -> None:

@@ -23,6 +23,12 @@ NAMES = (
     "hung_nv_open_q_rwsem_journal_us",
     "hung_promtail_ext4",
     "mce_edac_ce_burst_uptime",
+    "nccl_after_oom_of_a_rank",
+    "nccl_ib_completion_error",
+    "nccl_link_down_first",
+    "nccl_processes_stood_still",
+    "nccl_rank_behind",
+    "nccl_ranks_apart",
     "nccl_watchdog_pg_id_guid",
     "none_r8169_xid_641",
     "oom_cut_off",
@@ -38,8 +44,10 @@ NAMES = (
     "torch_oom_new_2_5",
     "ubuntu2020_62_31_45_hung_rcu_lockup",
     "vllm_preempt_swap_three_lines",
+    "smi_no_device_handle",
     "xid119_a40_hostengine_rpc_history",
     "xid31_llama_between_app_lines_segfault",
+    "xid79_cuda_and_nccl_echo",
 )
 """Cases across the families: each class of fault, a chain, a storm, an untimed log, a log with nothing in it."""
 

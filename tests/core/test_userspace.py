@@ -234,6 +234,19 @@ def test_nccl_timeout_once_a_rank() -> None:
     assert [4, 0] == [told(event).rank for event in read_events("\n".join(lines), PROGRAM)]
 
 
+def test_watchdog_that_stands_still() -> None:
+    """The monitor's two lines are one event of its own; behind a time-out they are none."""
+    first = "[rank1]:[E1130 10:10:03.1 ProcessGroupNCCL.cpp:1405] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated"
+    second = (
+        first[:55]
+        + "1413] [PG 0 Rank 1] ProcessGroupNCCL's watchdog got stuck for 600 seconds without making progress in monitoring"
+    )
+    (event,) = read_events(f"{first}\n{second}", PROGRAM)
+    assert ("watchdog stuck", 1, 600_000) == (event.what, told(event).rank, told(event).timeout_ms)
+    (event,) = read_events(f"{LINE}\n{first}\n{second}", PROGRAM)
+    assert (None, 4) == (event.what, told(event).rank)
+
+
 def test_nccl_timeout_again() -> None:
     """The watchdog's own line printed twice counts twice."""
     assert 2 == len(read_events(f"{LINE}\n{LINE}", PROGRAM))

@@ -624,6 +624,8 @@ class Correlator:
         into.released |= other.released
         if other.order < into.order and not elsewhere:
             into.order, into.first = other.order, other.first
+        if _not_before(other.last.record, into.last.record):
+            into.last = other.last
         other.merged_into = into
         del self._cases[id(other)]
         self._open_at.get(other.host, {}).pop(id(other), None)

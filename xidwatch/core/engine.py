@@ -15,6 +15,7 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Correlator
 from xidwatch.core.event import Context, Event
 from xidwatch.core.findings import judge_event
+from xidwatch.core.fleet import join_fleet
 from xidwatch.core.floor import Floor
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.identity import Identities
@@ -175,6 +176,8 @@ class Engine:
     def changes(self, now_us: int) -> list[Change]:
         """Incidents that are new or different since the last call."""
         self._end_quiet(now_us)
+        if any("nccl_timeout" in (fold.finding.event.kind for fold in case.folds.values()) for case in self._touched):
+            join_fleet(self.correlator)
         touched = {id(case): case for case in (_final(case) for case in self._touched)}
         touched |= {id(case): case for case in self.correlator.take_ended()}
         self._touched = []

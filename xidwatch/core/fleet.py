@@ -31,6 +31,8 @@ _HOME_S = 30.0
 """How much nearer a fault counts on a node of the job itself."""
 _USUAL_TIMEOUT_S = 600.0
 """PyTorch's own limit since 2.2, where the line gives none."""
+_MOMENTS_S = 10.0
+_MOST_SHOWN = 8
 _LEAST_CAUSE = 20
 _PROGRAMS = ("torch_oom", "cuda_error")
 _STUCK = ("hung_task", "soft_lockup", "hard_lockup", "mce", "oom_kill")
@@ -75,8 +77,11 @@ def join_fleet(correlator: Correlator) -> None:
     jobs = _jobs(waiting)
     causes = sorted(_causes(correlator), key=lambda cause: cause.at_us)
     times = [cause.at_us for cause in causes]
+    alone = _only_one_without_a_time(correlator) if not causes or any(job.began_us is None for job in jobs) else None
     for job in jobs:
         cause = _likeliest(job, causes, times)
+        if cause is None and alone is not None and (job.began_us is None or not causes):
+            cause = alone
         _put_together(correlator, job, cause)
 
 
@@ -181,13 +186,26 @@ def _able(event: Event, rule: Rule) -> tuple[float | None, bool]:
     detail = event.detail
     if isinstance(detail, HungTaskDetail):
         return at - (detail.blocked_s or 0) * 1e6, True
-    if event.kind in _STUCK:
-        return float(at), event.kind != "oom_kill"
-    if event.kind in _PROGRAMS:
-        return float(at), False
-    if event.kind in _GPU_KINDS and rule.rank > _LEAST_CAUSE:
-        return float(at), rule.lost or RUNGS.index(rule.recovery) > RUNGS.index("restart_app")
-    return None, False
+    possible = event.kind in (*_STUCK, *_PROGRAMS) or (event.kind in _GPU_KINDS and rule.rank > _LEAST_CAUSE)
+    return (float(at) if possible else None), _kept_from_work(event, rule)
+
+
+def _kept_from_work(event: Event, rule: Rule) -> bool:
+    """Whether some program certainly stopped: the GPU is lost or needs a reset, or a task or a CPU was stuck."""
+    if event.record.glued or rule.context:
+        return False
+    if event.kind in _GPU_KINDS:
+        return rule.rank > _LEAST_CAUSE and (rule.lost or RUNGS.index(rule.recovery) > RUNGS.index("restart_app"))
+    return event.kind in _STUCK and event.kind != "oom_kill"
+
+
+def _only_one_without_a_time(correlator: Correlator) -> _Cause | None:
+    """The only fault that certainly stopped a program, where times cannot tell: one of several would be a guess."""
+    strong = [
+        case for case in correlator.cases
+        if any(_kept_from_work(fold.finding.event, fold.finding.rule) for fold in case.folds.values())
+    ]  # fmt: skip
+    return _Cause(0.0, strong[0].host, strong=True, case=strong[0]) if len(strong) == 1 else None
 
 
 def _came_up(correlator: Correlator) -> dict[tuple[str, str | None], list[int]]:
@@ -253,13 +271,24 @@ def _put_together(correlator: Correlator, job: _Job, cause: _Cause | None) -> No
     for case in pure:
         correlator.merge(into, case)
     if cause is not None and cause.context is not None and not _explained(into):
-        into.cause = cause.context
-        if cause.context not in into.context:
-            into.context.insert(0, cause.context)
+        together = _together(correlator, cause.context, cause.host)
+        into.cause = together[0]
+        into.context[:0] = [context for context in together if context not in into.context]
         if cause.host and cause.host != into.host:
             into.hosts[cause.host] = None
     if len({into.host, *into.hosts}) > 1:
         into.clock_spread_s = job.spread_us / 1e6
+
+
+def _together(correlator: Correlator, cause: Context, host: str) -> list[Context]:
+    """The cause with its like on the same node within moments, the first one first: a port and the interface above it."""
+    near = [
+        context for context in correlator.context
+        if context.kind == cause.kind and correlator.host_of(context.record) == host and not context.record.glued
+        and not _VIRTUAL.match(dict(context.facts).get("interface", ""))
+        and abs((context.record.wall_us or 0) - (cause.record.wall_us or 0)) <= _MOMENTS_S * 1e6
+    ]  # fmt: skip
+    return sorted(near, key=lambda context: context.record.wall_us or 0)[:_MOST_SHOWN]
 
 
 def _explained(case: Case) -> bool:

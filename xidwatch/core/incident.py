@@ -122,6 +122,12 @@ class Incident:
     sentence: str = ""
     machine: Machine = UNKNOWN
 
+    @property
+    def began_us(self) -> int | None:
+        """Wall clock of its cause; None when that has no such time."""
+        cause = self.cause.record if self.cause is not None else self.members[self.root].finding.event.record
+        return cause.wall_us
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputReport:
@@ -193,3 +199,12 @@ class Postmortem:
     records: int = 0
     gpu_lines: int = 0
     filtered: Filtered | None = None
+
+    @property
+    def first_fault(self) -> Incident | None:
+        """Of several incidents on several nodes, the one whose cause came first; None without a clock that orders them."""
+        dated = [(at, place) for place, one in enumerate(self.incidents) if (at := one.began_us) is not None]
+        nodes = {host for one in self.incidents for host in one.hosts}
+        if len(nodes) < 2 or len(dated) < 2 or len(dated) < len(self.incidents):
+            return None
+        return self.incidents[min(dated)[1]]

@@ -27,8 +27,11 @@ LITERALS: tuple[str, ...] = (
     "runtime error (2) : out of memory",
     "available KV cache memory",
     "memory for the cache blocks",
+    "of tokens that can be stored in",
     "Free memory on device",
     "Watchdog caught collective operation timeout",
+    "Heartbeat monitor timed out",
+    "watchdog got stuck for",
     "is preempted by",
     "Preempted request",
     "Preemptions: ",
@@ -69,6 +72,7 @@ _XLA_AGAIN = lazy(
 _KV_CACHE = lazy(
     rf"\(?(?:{_SIZE} )KV cache is needed, which is larger than the available KV cache memory \({_SIZE}\)"
     r"|\bNo available memory for the cache blocks"
+    r"|\bis larger than the maximum number of tokens that can be stored in (?:the )?KV cache \(\d+\)"
     r"|\bFree memory on device(?: \S+)? \((?P<free>[\d.]+)/(?P<total>[\d.]+) GiB\) on startup is less than desired GPU memory"
     r" utilization \([\d.]+, (?P<wanted>[\d.]+) GiB\)"
 )
@@ -92,6 +96,11 @@ _PROCESS = lazy(rf"\bProcess\s+(\d+)\s+has\s+{_SIZE}\s+memory\s+in\s+use")
 _DEVICE = lazy(r"\bGPU[ :](\d+)\b|\bon device (\d+)\b")
 
 _TIMEOUT = lazy(r"(?:\bRank (?P<rank>\d+)\] ?)?Watchdog caught collective operation timeout")
+_HEARTBEAT = lazy(
+    r"\bHeartbeat monitor timed out!|\bwatchdog got stuck for (?P<seconds>\d{1,9}) seconds without making progress"
+)
+"""The monitor of the watchdog itself: that one hangs in a call, which no time-out of a collective reports."""
+_WATCHDOG_STUCK = "watchdog stuck"
 _SAID_ON_TIMEOUT = "Watchdog caught collective operation timeout"
 _AGAIN = lazy(r"terminated with exception: \[[^\]]*Rank \d+\] Watchdog caught|what\(\): .*Watchdog caught")
 _CALL = {
@@ -136,6 +145,7 @@ _DEVICE_ASSERT = "device-side assert"
 
 _SPEAKER = lazy(r"^\W*\((?P<name>[\w.:/-]+)(?:,? rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)[^)]*\)")
 _RANK = lazy(r"\[rank(\d+)\]|\bRank (\d+)\]|\brank[=: ](\d+)\b")
+_GROUP_RANK = lazy(r"\bRank (\d+)\]")
 _HEADER = lazy(r"ProcessGroupNCCL\.cpp:\d+\].*\bRank \d+\]\s*$")
 
 
@@ -154,6 +164,10 @@ def extend(event: Event, record: Record) -> Event | None:
         return None
     if event.provisional:
         return _proven(event, detail, record)
+    if event.kind == "nccl_timeout" and (monitor := _HEARTBEAT.search(text)):
+        # It follows a time-out on every rank, and tells nothing new then.
+        limit_ms = int(monitor["seconds"]) * 1000 if monitor["seconds"] else None
+        return replace(event, detail=replace(detail, timeout_ms=detail.timeout_ms or limit_ms), last_record=record)
     if event.kind == "nccl_timeout" and (again := _TIMEOUT.search(text)):
         return _repeated(event, detail, text, again)
     if event.kind == "torch_oom" and _says_again(event, detail, text):
@@ -199,11 +213,22 @@ def _kv_cache(detail: UserspaceDetail, found: re.Match[str]) -> UserspaceDetail:
 def _read_timeout(record: Record, text: str) -> Event | None:
     timeout = _TIMEOUT.search(text)
     if timeout is None:
-        return None
+        return _read_heartbeat(record, text)
     group = _GROUP.search(text)
     rank = int(timeout["rank"]) if timeout["rank"] else _rank(text)
     detail = UserspaceDetail(message=_SAID_ON_TIMEOUT, rank=rank, group=(group[2] or group[1]) if group else None)
     return _event(record, "nccl_timeout", _call(detail, text))
+
+
+def _read_heartbeat(record: Record, text: str) -> Event | None:
+    if (monitor := _HEARTBEAT.search(text)) is None:
+        return None
+    limit_ms = int(monitor["seconds"]) * 1000 if monitor["seconds"] else None
+    rank = _RANK.search(text) or _GROUP_RANK.search(text)
+    detail = UserspaceDetail(
+        message=monitor[0], rank=int(next(filter(None, rank.groups()))) if rank else None, timeout_ms=limit_ms
+    )
+    return replace(_event(record, "nccl_timeout", detail), what=_WATCHDOG_STUCK)
 
 
 def _read_preemption(record: Record, text: str) -> Event | None:

@@ -102,7 +102,18 @@ def _is_unread(report: InputReport) -> bool:
 def all_notes(postmortem: Postmortem) -> list[str]:
     """What was left out for the options given, then what the reader of each input should know."""
     notes = [f"only a part was asked for: {filter_note(postmortem.filtered)}"] if postmortem.filtered is not None else []
+    notes += [first] if (first := first_fault(postmortem)) else []
     return notes + [f"{visible(report.path)}: {note}" for report in postmortem.inputs for note in reading_notes(report)]
+
+
+def first_fault(postmortem: Postmortem) -> str | None:
+    """Which of several nodes' faults came first, by their own clocks."""
+    if (first := postmortem.first_fault) is None:
+        return None
+    number = postmortem.incidents.index(first) + 1
+    nodes = len({host for one in postmortem.incidents for host in one.hosts})
+    said = f"first fault on {nodes} nodes, by their own clocks (they may differ by seconds)"
+    return f"{said}: incident {number}, {visible(first.sentence)}"
 
 
 def reading_notes(report: InputReport) -> list[str]:

@@ -90,10 +90,16 @@ class _Document:
             "events": [self.event(member, incident_id) for member, incident_id in self.listed],
             "context": [self.context(context) for context in self.postmortem.context],
             "incidents": [self.incident(incident) for incident in self.postmortem.incidents],
+            "first_fault": self.first_fault(),
             "malformed": list(self.postmortem.malformed),
             "filtered": _filtered(self.postmortem.filtered),
             "verdict": {"sentence": answer.sentence, "rung": answer.rung, "command": answer.command},
         }
+
+    def first_fault(self) -> dict[str, Any] | None:
+        """The incident that came first where several nodes have some."""
+        first = self.postmortem.first_fault
+        return {"incident": first.id, "hosts": first.hosts} if first is not None else None
 
     def input(self, report: InputReport) -> dict[str, Any]:
         return {
@@ -191,6 +197,7 @@ class _Document:
             if again is not None
             else None,
             "patterns": incident.patterns,
+            "cause": self.context(incident.cause) if incident.cause is not None else None,
             "recovery": self.recovery(incident),
             "verify": self.verification(incident),
             "investigate": [self.investigation(demand, incident) for demand in incident.investigate],
