@@ -273,6 +273,37 @@ def test_an_xid_names_the_job_of_a_process_that_is_gone(node: Node) -> None:
     assert ("7d9e1c50-2f3b-4a6e-9b1d-0c2f4e6a8b10", "ab" * 32) == (job.pod, job.container)
 
 
+def test_a_pid_that_was_given_again_is_the_new_process(node: Node) -> None:
+    """A line after the death of the process that had the pid is not about it."""
+    node.tree.put(FakeTask(88, files={"cgroup": "0::/system.slice/old.service\n"}, descriptors={4: "/dev/nvidia0"}))
+    node.later(0)
+    node.once(lambda: node.tasks.whose(event_of(88, node)) is not None)
+    node.tree.remove(88)
+    node.later(20)
+    node.hands.seconds += 10
+    assert node.tasks.whose(event_of(88, node)) is None
+    node.tree.put(FakeTask(88, start=900_000, files={"cgroup": "0::/system.slice/new.service\n"}))
+    node.hear(
+        "NVRM: Xid (PCI:0000:3b:00): 13, pid=88, name=python3, Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Out Of Range"
+    )
+    node.once(lambda: not node.tasks.awaits(event_of(88, node)))
+    node.later(1)
+    units = [settled.item.job.unit for settled in node.kept if isinstance(settled.item, Event) and settled.item.job]
+    assert ["new.service"] == units
+
+
+def test_a_complete_event_waits_a_moment_for_the_answer(node: Node) -> None:
+    """An event whose pid is being looked up is settled with the answer, or without it after 15 ms."""
+    node.later(0)
+    node.tree.put(FakeTask(88, files={"cgroup": "0::/system.slice/vllm.service\n"}))
+    node.hear("NVRM: Xid (PCI:0000:3b:00): 43, pid=88, name=python3, Ch 00000008")
+    now_us = node.hands.wall_us()
+    node.engine.awaits = lambda _event: True
+    assert [] == node.engine.settle(now_us)
+    assert now_us + 15_000 >= (node.engine.deadline_us() or 0)
+    assert 1 == len(node.engine.settle(now_us + 15_000))
+
+
 def event_of(pid: int, node: Node) -> Event:
     """Any event of this pid, now."""
     record = Record(text="", wall_us=node.hands.wall_us())

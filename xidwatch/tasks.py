@@ -26,6 +26,9 @@ SOURCE = "tasks"
 _STREAM = 9
 _MOST_TOLD = 1000
 _MOST_OWNERS = 1000
+_ASK_AGAIN_US = 5_000_000
+_FRESH_US = 60_000_000
+"""Lines older than this name pids that may be another's by now."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class Tasks:
         self._host = os.uname().nodename
         self._told: dict[str, _Told] = {}
         self._owners: dict[int, str] = {}
+        self._asked: dict[int, int] = {}
         self._by_pid: tuple[tuple[Holder, ...], dict[int, list[Holder]]] = ((), {})
         self._heeded: View | None = None
         self._looked_at: View | None = None
@@ -101,9 +105,22 @@ class Tasks:
             self._scan.gpu_processes(found)
 
     def heard(self, event: Event) -> None:
-        """A line names a pid: it is looked up at once, before it is gone."""
-        if self._scan is not None and event.pid is not None and not self._holders(event.pid):
-            self._scan.ask(event.pid)
+        """A line names a pid: it is looked up at once, before it is gone. What was logged long ago is not."""
+        pid, now_us = event.pid, self._clocks.wall_us()
+        if self._scan is None or pid is None or any(one.dead_s is None for one in self._holders(pid)):
+            return
+        if now_us - self._asked.get(pid, 0) < _ASK_AGAIN_US:
+            return
+        if event.record.wall_us is None or abs(now_us - event.record.wall_us) > _FRESH_US:
+            return
+        if len(self._asked) >= _MOST_OWNERS:
+            self._asked.clear()
+        if self._scan.ask(pid):
+            self._asked[pid] = now_us
+
+    def awaits(self, event: Event) -> bool:
+        """Whether the answer to whose an event's pid is is on its way."""
+        return self._scan is not None and event.pid in self._asked and not self._scan.answered(event.pid)
 
     def replayed(self, identity: str, item: Event | Context) -> None:
         """What an earlier run has told; also what is kept of this one."""
@@ -134,7 +151,9 @@ class Tasks:
         """Whose job an event's pid is, or was when the line was written."""
         if event.pid is None:
             return None
-        holder = who(self._holders(event.pid), event.pid, event.record.wall_us)
+        found = self._scan.found(event.pid) if self._scan is not None else None
+        known = [*self._holders(event.pid), *([found] if found is not None else [])]
+        holder = who(known, event.pid, event.record.wall_us)
         return holder.job if holder is not None and holder.job else None
 
     def news(self) -> Iterator[tuple[str, Event | Context]]:

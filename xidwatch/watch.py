@@ -165,6 +165,7 @@ class Watch:
         looks = config.d_state if self._stage is None else replace(config.d_state, scan="off")
         self._tasks = Tasks(looks, earlier, self._wake, self._clocks)
         self.engine.whose = self._tasks.whose if self._stage is None else self._stage.whose
+        self.engine.awaits = self._tasks.awaits
         self._remember()
         self._wake_read, self._wake_write = socket.socketpair()
         for end in (self._wake_read, self._wake_write):

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -101,3 +103,27 @@ def test_a_vfork_parent_says_whom_it_waits_for(tmp_path: Path) -> None:
             os.kill(int(Path(f"/proc/{parent.pid}/task/{parent.pid}/children").read_text().split()[0]), 9)
             parent.wait(30)
         assert [] == json.loads((tmp_path / "run/state.json").read_text())["incidents"]
+
+
+def test_an_xid_says_whose_process_it_was(tmp_path: Path) -> None:
+    """The pid in a line is looked up while it lives: its user and cgroup stand in the event, the verdict and the history."""
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    pipe = os.open(fifo, os.O_RDWR)
+    victim = subprocess.Popen(["sleep", "60"])
+    try:
+        with daemon(tmp_path, "--kmsg", str(fifo), "--config", str(configured(tmp_path))) as one:
+            until(lambda: one.total("xidwatch_task_scans_total"), what="the first look at all tasks")
+            line = f"NVRM: Xid (PCI:0000:3b:00): 31, pid={victim.pid}, name=sleep, Ch 00000008, intr 10000000."
+            os.write(pipe, f"4,1,{round(time.monotonic() * 1e6)},-;{line}\n".encode())
+            (incident,) = until(lambda: json.loads((tmp_path / "run/state.json").read_text())["incidents"], what="the incident")
+            victim.kill()
+            user = pwd.getpwuid(os.geteuid()).pw_name
+            assert user == incident["events"][0]["job"]["user"]
+            assert f"sleep (pid {victim.pid}), " in incident["sentence"]
+            assert f"user {user}" in incident["sentence"]
+            until(lambda: f"user {user}]" in one.command("history"), what="the history on the disk")
+    finally:
+        victim.kill()
+        victim.wait(10)
+        os.close(pipe)

@@ -30,6 +30,8 @@ from xidwatch.core.stall import with_floor
 
 SETTLE_US = 100_000
 """An event that nothing has extended for this long is complete: the kernel prints a block in milliseconds."""
+OWNER_US = 15_000
+"""How long a complete event waits to be told whose process it names: reading that takes a millisecond or two."""
 LONGEST_WAIT_US = 2_000_000
 OLD_US = 3_600_000_000
 """Back-fill older than this opens nothing: nobody is woken for what ended an hour ago."""
@@ -80,6 +82,7 @@ class Engine:
         floor: What the node serves, to tell slow from hung; None while that is not known.
         machine: What this node is, beside what its log tells.
         whose: Tells whose job an event's pid is, as far as that is known when the event is complete.
+        awaits: Tells whether the answer to that is on its way; a complete event waits `OWNER_US` for it, no longer.
         incidents: By id, as last judged; ended ones are forgotten in time (history keeps them).
     """
 
@@ -90,6 +93,7 @@ class Engine:
         self.correlator = Correlator(HostBook())
         self.incidents: dict[str, Incident] = {}
         self.whose: Callable[[Event], Job | None] = lambda _event: None
+        self.awaits: Callable[[Event], bool] = lambda _event: False
         self._sources: dict[str, _Source] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
         self._boots = BootTurns()
@@ -147,6 +151,8 @@ class Engine:
                 quiet = now_us - waiting.touched_us >= SETTLE_US or now_us - waiting.since_us >= LONGEST_WAIT_US
                 if key in still_open and not quiet and not everything:
                     break
+                if now_us - waiting.since_us < OWNER_US and not everything and self._awaited(waiting):
+                    break
                 del source.waiting[key]
                 item = self._owned(waiting.item)
                 done.append(Settled(waiting.identity, name, item, self._place(item, waiting.since_us)))
@@ -167,7 +173,12 @@ class Engine:
     def deadline_us(self) -> int | None:
         """When `settle` has something to do next; None while nothing waits."""
         times = [w.touched_us + SETTLE_US for source in self._sources.values() for w in source.waiting.values()]
+        firsts = [next(iter(source.waiting.values())) for source in self._sources.values() if source.waiting]
+        times += [w.since_us + OWNER_US for w in firsts if self._awaited(w)]
         return min(times, default=None)
+
+    def _awaited(self, waiting: _Waiting) -> bool:
+        return isinstance(waiting.item, Event) and waiting.item.pid is not None and self.awaits(waiting.item)
 
     def waits(self, source: str) -> bool:
         """Whether events of a source are not complete yet, so that its position must not be passed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from xidwatch.core.blocked import Moment
 from xidwatch.core.job import Job
 
 KEPT_S = 600.0
@@ -25,7 +26,7 @@ class Holder:
         gpus: PCI addresses; empty when only the device files, or only a log line, told of it.
         devices: Device files that it holds open; None when they could not be read.
         seen_s: When it was last seen alive (steady).
-        dead_s: When it was found gone; None while it lives.
+        dead_s, dead_us: When it was found gone (steady, wall clock); None while it lives.
     """
 
     pid: int
@@ -37,6 +38,7 @@ class Holder:
     devices: tuple[str, ...] | None = None
     seen_s: float = 0.0
     dead_s: float | None = None
+    dead_us: int | None = None
 
 
 class Holders:
@@ -68,10 +70,10 @@ class Holders:
         holder = self._known.get((pid, start))
         return holder is not None and holder.job is not None
 
-    def died(self, pid: int, start: int, now_s: float) -> None:
+    def died(self, pid: int, start: int, now: Moment) -> None:
         """It is gone."""
         if (holder := self._known.get((pid, start))) is not None and holder.dead_s is None:
-            self._known[pid, start] = replace(holder, dead_s=now_s)
+            self._known[pid, start] = replace(holder, dead_s=now.steady_s, dead_us=now.wall_us)
 
     def forget(self, now_s: float) -> None:
         """Drop those that died long ago."""
@@ -85,8 +87,13 @@ class Holders:
 
 def who(holders: Iterable[Holder], pid: int, wall_us: int | None) -> Holder | None:
     """Who had this pid at that time; None when nobody known had. Without a time: who has it, or had it last."""
-    fitting = [one for one in holders if one.pid == pid and (wall_us is None or one.started_us - _SLACK_US <= wall_us)]
+    fitting = [one for one in holders if one.pid == pid and (wall_us is None or _lived(one, wall_us))]
     return max(fitting, key=lambda one: one.start, default=None)
+
+
+def _lived(holder: Holder, wall_us: int) -> bool:
+    ended_us = wall_us if holder.dead_us is None else holder.dead_us + _SLACK_US
+    return holder.started_us - _SLACK_US <= wall_us <= ended_us
 
 
 def with_gpus(holders: Iterable[Holder], by_minor: dict[int, str]) -> list[Holder]:

@@ -30,10 +30,15 @@ class Errands:
         self._lost: set[threading.Thread] = set()
         self._sent = self._returned = 0
         self._ending = False
+        self._lock = threading.Lock()
 
     def send(self, errand: Callable[[], None]) -> bool:
-        """Have it done; False when there is no thread left, or too much waits."""
-        self.check()
+        """Have it done; False when there is no thread left, or too much waits. From any thread."""
+        with self._lock:
+            return self._send(errand)
+
+    def _send(self, errand: Callable[[], None]) -> bool:
+        self._check()
         if len(self._lost) >= MOST_LOST:
             return False
         if not any(thread.is_alive() for thread in self._busy_since.keys() - self._lost):
@@ -47,7 +52,11 @@ class Errands:
         return True
 
     def check(self) -> None:
-        """Give up the errand that has taken too long, and let another thread take the next ones."""
+        """Give up the errand that has taken too long, and let another thread take the next ones. From any thread."""
+        with self._lock:
+            self._check()
+
+    def _check(self) -> None:
         now_s = self._clock_s()
         for thread, since_s in list(self._busy_since.items()):
             if thread in self._lost:

@@ -39,6 +39,8 @@ _LOOK_INTO_S = (0.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 _MOST_LOOKED_INTO = 64
 _ASK_AGAIN_S = 60.0
 _MOST_ASKED = 10_000
+_MOST_ASKED_AT_ONCE = 64
+_MOST_FOUND = 1000
 
 
 class Clocks(Protocol):
@@ -160,7 +162,7 @@ class TaskScan:
         self._evidence: dict[str, Evidence] = {}
         self._asked: dict[str, float] = {}
         self._nvml: Mapping[int, tuple[str, ...]] = {}
-        self._wanted: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._found: dict[int, Holder | None] = {}
         self._learnt: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._looked_into: dict[tuple[int, int], tuple[float, int]] = {}
         self._minors: dict[int, str] = {}
@@ -198,11 +200,21 @@ class TaskScan:
             self._holders_due_s = -math.inf
             self._nudged.set()
 
-    def ask(self, pid: int) -> None:
-        """A line of the log has named this pid: find out whose it is while it lives."""
-        if self._wanted.qsize() < _MOST_EVIDENCE:
-            self._wanted.put(pid)
-            self._nudged.set()
+    def ask(self, pid: int) -> bool:
+        """A line of the log has named this pid: find out whose it is while it lives. False when too many are asked for.
+
+        The answer is in `found` a millisecond or two later, and `changed` is called.
+        """
+        self._found.pop(pid, None)
+        return self._errands.under_way() < _MOST_ASKED_AT_ONCE and self._errands.send(partial(self._look_up, pid))
+
+    def answered(self, pid: int) -> bool:
+        """Whether a pid that was asked for has been looked up."""
+        return pid in self._found
+
+    def found(self, pid: int) -> Holder | None:
+        """What was found for a pid that was asked for lately; None while that is not known, or when nobody has it."""
+        return self._found.get(pid)
 
     def reads_under_way(self) -> int:
         """How many reads that may wait have not returned yet."""
@@ -228,8 +240,6 @@ class TaskScan:
         self._errands.check()
         while not self._learnt.empty():
             self._learnt.get()()
-        for pid in {self._wanted.get() for _ in range(self._wanted.qsize())}:
-            self._keep(pid, now)
         self._hurry(self._reader.pressure(), now)
         if now.steady_s >= self._pass_due_s:
             self._pass(now)
@@ -368,7 +378,7 @@ class TaskScan:
         for holder in self._holders.living():
             there = self._reader.holder(holder.pid, now.wall_us, _boot_s())
             if there is None or there.start != holder.start:
-                self._holders.died(holder.pid, holder.start, now.steady_s)
+                self._holders.died(holder.pid, holder.start, now)
             elif holder.devices or holder.gpus:
                 new += [one for one in self._reader.threads(holder.pid) if one.key not in known]
         self._spells.saw(new, now, asked=())
@@ -391,6 +401,17 @@ class TaskScan:
         if len(self._asked) > _MOST_ASKED:
             self._asked.clear()
         self._errands.send(partial(self._learn_job, there, now))
+
+    def _look_up(self, pid: int) -> None:
+        now = self._now()
+        there = self._reader.holder(pid, now.wall_us, _boot_s())
+        if there is not None:
+            there = replace(there, job=self._reader.job(pid), seen_s=now.steady_s)
+            self._learnt.put(partial(self._holders.keep, there))
+        if len(self._found) >= _MOST_FOUND:
+            self._found = {}
+        self._found[pid] = there
+        self._changed()
 
     def _learn_job(self, there: Holder, now: Moment) -> None:
         job = self._reader.job(there.pid)
