@@ -20,6 +20,8 @@ from xidwatch.sinks.history import TotalKey
 from xidwatch.sources.devices import DeviceMonitor, PciGpu, config_reads_all_ones, list_gpus
 from xidwatch.sources.errands import Errands
 
+SOURCE = "gpus"
+"""What history calls that which no log told but the GPUs."""
 _ASKED_AFTER = ("xid", "nvrm", "sxid", "aer")
 """Kinds of event that a GPU can confirm or deny."""
 
@@ -61,6 +63,7 @@ class Gpus:
         self._cards: dict[PciAddress, Card] = {}
         self._news: list[PciAddress] = []
         self._dead: dict[PciAddress, bool | None] = {}
+        self._pulse: tuple[object, ...] = ()
         self._errands = Errands(lambda: self.changed())  # noqa: PLW0108  # the daemon sets it later
         self._monitor: DeviceMonitor | None = None
         try:
@@ -124,6 +127,14 @@ class Gpus:
         """Cards that were seen for the first time, or anew in their slots, since the last call."""
         found, self._news = self._news, []
         return [(pci, self._cards[pci]) for pci in found if pci in self._cards]
+
+    def has_news(self) -> bool:
+        """Whether a sample has ended, or its time has run out, or the bus has changed since the last call."""
+        way = self._nvml.health() if self._nvml is not None else None
+        told = (way.samples_total, way.missed_total, way.up, way.released) if way is not None else ()
+        pulse = (*told, *self._found, *self._dead.items(), len(self._cards))
+        changed, self._pulse = pulse != self._pulse, pulse
+        return changed
 
     def slots(self) -> tuple[Slot, ...]:
         """How every slot stands."""

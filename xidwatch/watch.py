@@ -32,6 +32,7 @@ from xidwatch.core.machine import Machine
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
+from xidwatch.gpus import SOURCE as GPUS
 from xidwatch.gpus import Gpus
 from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.followers import Followers
@@ -53,6 +54,7 @@ _HOUSEKEEPING_S = 5.0
 _ADVANCE_S = 30.0
 _STATE_S = 60.0
 _MACHINE_S = 300.0
+_CARDS_S = 86_400.0
 _CLOSE_S = 5.0
 
 
@@ -263,7 +265,11 @@ class Watch:
             self._rest(source)
         if self._gpus is not None:
             self._gpus.tick()
-            self._keep_cards(self._gpus.news())
+            # Entries age: all cards are kept anew at the start and each day, the missing ones too.
+            news = self._gpus.news()
+            self._keep_cards(self._gpus.cards() if self._is_due("cards", _CARDS_S) else news)
+            if self._gpus.has_news():
+                self._put_state()
         self._heed_tasks(now_us)
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
@@ -272,10 +278,10 @@ class Watch:
             self._take_rules()
             self._take_workload()
             self._take_machine()
-        if self._is_due("machine", _MACHINE_S):
-            self._look_at_machine()
             for message in self._history.take_messages():
                 _complain(message)
+        if self._is_due("machine", _MACHINE_S):
+            self._look_at_machine()
         if self._is_due("advance", _ADVANCE_S):
             self._advance()
         self._announce()
@@ -355,7 +361,8 @@ class Watch:
         for pci, card in cards:
             context = noted(pci, card, now_us, self._host)
             self.engine.note(context)
-            self._history.append(Entry(identity=f"gpu/{pci}/{card.gpu_uuid}/{now_us}", wall_us=now_us, item=encode(context)))
+            identity = f"gpu/{pci}/{card.gpu_uuid}/{now_us}"
+            self._history.append(Entry(identity=identity, source=GPUS, wall_us=now_us, item=encode(context)))
 
     # incidents
 
@@ -383,7 +390,8 @@ class Watch:
                 record = Record(text=f"{seen.regime}: {seen.why}", wall_us=seen.at_us, boot_id=start.boot_id, host=start.host)
                 context = Context(kind="regime", record=record, pci=pci, facts=(("regime", seen.regime),))
                 self.engine.note(context)
-                self._history.append(Entry(identity=f"regime/{incident.id}/{pci}", wall_us=seen.at_us, item=encode(context)))
+                identity = f"regime/{incident.id}/{pci}"
+                self._history.append(Entry(identity=identity, source=GPUS, wall_us=seen.at_us, item=encode(context)))
 
     def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
         return self._heading(kind) | {"incident": incident_object(incident, self.engine.rules, self._hosts())}
