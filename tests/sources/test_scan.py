@@ -26,15 +26,20 @@ def pieces(text: bytes) -> list[tuple[int, bytes]]:
     return cut_up
 
 
-def plain(text: bytes, after: int) -> list[tuple[int, bytes]]:
-    """What the scanner promises, said the slow way."""
+ALONE = b"[ 1.000000] "
+"""A time of its own: the lines before such a one may be left out."""
+
+
+def plain(text: bytes, after: int, before_all: int = 0) -> list[tuple[int, bytes]]:
+    """What the scanner promises, said the slow way; so many lines before those that stand alone may be given too."""
     all_of_them = pieces(text)
     if len(text) < SMALL_BYTES:
         return all_of_them
     wanted = set(range(min(scan.FIRST_LINES, len(all_of_them))))
     for at, (_, piece) in enumerate(all_of_them):
         if any(word.encode() in piece for word in WORDS):
-            wanted |= set(range(max(0, at - BEFORE), min(len(all_of_them), at + after + 1)))
+            before = before_all if piece.startswith(ALONE) else BEFORE
+            wanted |= set(range(max(0, at - before), min(len(all_of_them), at + after + 1)))
     return [all_of_them[at] for at in sorted(wanted)]
 
 
@@ -68,7 +73,8 @@ def test_scan_equals_plain_reading(blocks: list[tuple[int, int]], sizes: list[in
     found, every = list(scan_lines(cut(text, sizes), WORDS, after)), pieces(text)
     rest = iter(every)
     assert all(line in rest for line in found)
-    assert Counter(plain(text, after)) <= Counter(found) <= Counter(plain(text, after)) + Counter(every[-scan.LAST_LINES :])
+    most = Counter(plain(text, after, BEFORE)) + Counter(every[-scan.LAST_LINES :])
+    assert Counter(plain(text, after)) <= Counter(found) <= most
     assert every[-1] == found[-1]
 
 
@@ -139,3 +145,24 @@ def test_dates_are_sampled() -> None:
 def test_small_inputs_come_whole(text: bytes, sizes: list[int]) -> None:
     """An input below the limit is yielded line by line, whatever is in it."""
     assert plain(text, 3) == list(scan_lines(cut(text, sizes), WORDS, 3))
+
+
+@pytest.mark.parametrize(
+    ("line", "before"),
+    [
+        (b"Mar  2 06:00:00 node01 kernel: NVRM: Xid", 0),
+        (b"<4>2026-03-02T06:00:00.123456+00:00 node01 kernel: NVRM: Xid", 0),
+        (b"[    1.000000] NVRM: Xid", 0),
+        (b"Mar  2 06:00:00 node01 kernel: [    1.000000] NVRM: Xid", 1),
+        (b"2026-03-02T06:00:00.123456+00:00 node01 kernel[0]: [91056.500000] NVRM: Xid", 1),
+        (b"NVRM: Xid", 2),
+        (b"2026-03-02T06:00:00.123456Z stdout F NVRM: Xid", 2),
+        (b'Mar  2 06:00:00 node01 docker: {"log":"NVRM: Xid", "stream":"stdout"}', 2),
+    ],
+)
+def test_lines_before_are_given_where_they_may_matter(line: bytes, before: int) -> None:
+    """A line with a time of its own says nothing of the one before; pieces of one message and lines without a time do."""
+    text = FILLER + line + b"\n" + FILLER
+    numbers = [number for number, _ in scan_lines(iter([text]), WORDS, 0)][scan.FIRST_LINES : -scan.LAST_LINES]
+    at = FILLER.count(b"\n") + 1
+    assert list(range(at - before, at + 1)) == numbers

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xidwatch.core.parse import NOTHING, Further
+from xidwatch.core.pattern import lazy
 from xidwatch.sources.blocks import BEFORE, LINE_BYTES, Block, chunked, has_long_line, searched, whole_lines
 from xidwatch.sources.literals import Hits, count_lines, find_hits, line_searches, together
 
@@ -17,6 +18,13 @@ _NEWLINE = ord(b"\n")
 _DATE_BYTES = len("Jan 31")
 _WORDS_BYTES = 1 << 16
 
+_STANDS_ALONE = lazy(
+    rb"(?:<\d+>)?(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d |\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\[ {0,11}\d+\.\d{6}\] )"
+    rb"(?!.*(?: std(?:out|err) |\{|Linux version | 0\.0))(?:[^\[\n]{0,99}(?:\[\d+\])?: ?(\[ {0,11}\d+\.\d{6}\]))?"
+)
+"""A line with a time of its own, no boot's first one, and not one that a container's runtime may have cut. Where the group
+matches it has a second time, since boot, by which a boot shows when the line before is known."""
+
 NumberedLine = tuple[int, bytes]
 Ask = Callable[[], Further]
 """Asked when a line has been dealt with: which of the lines behind it are wanted."""
@@ -27,8 +35,9 @@ def scan_lines(
 ) -> Iterator[NumberedLine]:
     """(number from 1, line without its newline) of every line worth reading, in order, each once.
 
-    Worth reading: a line with a literal (case matters), the two before it, the first twenty and the last lines of the
-    input, and as many behind those as `after` says; a number counts from the latest line with a literal.
+    Worth reading: a line with a literal (case matters), the two before it (fewer where it has a time of its own), the first
+    twenty and the last lines of the input, and as many behind those as `after` says; a number counts from the latest line
+    with a literal.
     `sampled` adds the first line of a chunk that begins with another date. An input below SMALL_BYTES is yielded whole,
     without loading the scanner.
     """
@@ -148,7 +157,8 @@ class _Scanner:
                     self._pass(text, at, start if word is None else word)
                     at = start if word is None else word
                 if word is None and self._passed:
-                    yield from self._last(BEFORE)
+                    alone = _STANDS_ALONE.match(text, at, at + LINE_BYTES)
+                    yield from self._last(BEFORE if alone is None else alone.lastindex or 0)
             end = text.find(b"\n", at, stop)
             end = stop if end < 0 else end
             self._left = max(self._left - 1, self._after if hit < end else 0)
