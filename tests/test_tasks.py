@@ -234,6 +234,29 @@ def test_a_wait_that_nobody_can_attribute_opens_nothing(tmp_path: Path, rules: R
     one.tasks.close()
 
 
+def test_in_a_container_the_hosts_pids_are_nobodys(tmp_path: Path, rules: RuleTable) -> None:
+    """The kernel's log has the host's numbers; who has the same number in a container is somebody else."""
+    tree = ProcTree(tmp_path / "proc")
+    (tree.root / "self/ns").mkdir()
+    (tree.root / "self/ns/pid").symlink_to("pid:[4026532211]")
+    tree.put(FakeTask(88, files={"cgroup": "0::/system.slice/innocent.service\n"}))
+    one = Node(tree, rules, Hands())
+    one.later(0)
+    one.hear("NVRM: Xid (PCI:0000:3b:00): 43, pid=88, name=python3, Ch 00000008")
+    one.later(1)
+    one.later(10)
+    assert one.tasks.whose(event_of(88, one)) is None
+    assert "hostPID" in " ".join(one.tasks.state(rules)["d_state"]["cannot_see"])
+    one.tasks.close()
+
+
+def test_what_is_not_known_of_a_kill_is_not_claimed(node: Node) -> None:
+    """/proc does not show the scheduler's frames: the sentence says that it is not known, where the kernel's report would tell."""
+    node.tree.put(STUCK)
+    (incident,) = node.stuck_for(125)
+    assert "whether it can be killed is not known" in incident.sentence
+
+
 def test_storage_is_a_warning_for_the_platform(node: Node) -> None:
     """A stuck disk is no GPU's fault and asks for no reset."""
     node.tree.put(replace(STUCK, files={"stack": STUCK_ON_DISK, "wchan": "percpu_rwsem_wait"}))

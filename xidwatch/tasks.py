@@ -107,7 +107,12 @@ class Tasks:
     def heard(self, event: Event) -> None:
         """A line names a pid: it is looked up at once, before it is gone. What was logged long ago is not."""
         pid, now_us = event.pid, self._clocks.wall_us()
-        if self._scan is None or pid is None or any(one.dead_s is None for one in self._holders(pid)):
+        if (
+            self._scan is None
+            or pid is None
+            or not self._scan.view.sight.host_pids
+            or any(one.dead_s is None for one in self._holders(pid))
+        ):
             return
         if now_us - self._asked.get(pid, 0) < _ASK_AGAIN_US:
             return
@@ -132,6 +137,8 @@ class Tasks:
             return
         if item.detail.seen_by is not None:
             self._tell(identity, _Told(item.pid))
+        elif self._scan is None or not self._scan.view.sight.host_pids:
+            return
         elif not any(told.tid == item.pid for told in self._told.values()):
             self._tell(f"task/{self._boot_id or '-'}/{item.pid}/{identity}", _Told(item.pid, item.record.wall_us or 0))
         if item.detail.blocked_by is not None:
@@ -149,7 +156,7 @@ class Tasks:
 
     def whose(self, event: Event) -> Job | None:
         """Whose job an event's pid is, or was when the line was written."""
-        if event.pid is None:
+        if event.pid is None or (self._scan is not None and not self._scan.view.sight.host_pids):
             return None
         found = self._scan.found(event.pid) if self._scan is not None else None
         known = [*self._holders(event.pid), *([found] if found is not None else [])]

@@ -8,6 +8,13 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator
 from xidwatch.core.event import Event, HungTaskDetail
 from xidwatch.core.incident import Finding
+from xidwatch.core.rule import Severity
+
+_PHRASES = {
+    "gpu": "is stuck in the GPU driver; whether it can be killed is not known",
+    "storage": "waits for storage; whether it can be killed is not known",
+    "network": "waits for the network; whether it can be killed is not known",
+}
 
 
 def judge_event(event: Event, correlator: Correlator, rules: RuleTable) -> Finding:
@@ -19,7 +26,15 @@ def judge_event(event: Event, correlator: Correlator, rules: RuleTable) -> Findi
     if isinstance(detail, HungTaskDetail) and (tie := correlator.gpu_tie(host, event)) is not None:
         event = replace(event, detail=replace(detail, attribution="gpu", why=tie))
     finding = rules.classify(event, driver_version=correlator.book.driver_version(host))
-    if isinstance(detail, HungTaskDetail) and detail.seen_by is not None and finding.rule.severity == "critical":
-        # What one look at /proc shows wakes nobody by itself: the kernel's report does, or the alert on waits that go on.
-        finding = replace(finding, rule=replace(finding.rule, severity="warning"))
-    return finding
+    return _as_seen(finding, detail) if isinstance(detail, HungTaskDetail) and detail.seen_by is not None else finding
+
+
+def _as_seen(finding: Finding, detail: HungTaskDetail) -> Finding:
+    """What a look at /proc shows wakes nobody by itself: the kernel's report does, or the alert on waits that go on.
+
+    The kernel reports only what SIGKILL does not end; /proc shows killable waits as well, and often does not tell which it is.
+    """
+    rule = finding.rule
+    phrase = _PHRASES.get(detail.attribution, rule.phrase) if detail.killable is None else rule.phrase
+    severity: Severity = "warning" if rule.severity == "critical" else rule.severity
+    return replace(finding, rule=replace(rule, severity=severity, phrase=phrase))

@@ -33,6 +33,8 @@ _KTHREAD = 0x0020_0000
 _SIGKILL = 1 << 8
 _RIGHTS = {"CAP_SYS_PTRACE": (19,), "CAP_SYS_ADMIN": (21,), "CAP_DAC_READ_SEARCH": (2, 1)}
 """Bits of CapEff (include/uapi/linux/capability.h); CAP_DAC_OVERRIDE reads what CAP_DAC_READ_SEARCH does."""
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"
+"""PROC_PID_INIT_INO (include/linux/proc_ns.h)."""
 _MOST_DESCRIPTORS = 4096
 _STAT_BYTES = 1024
 _TEXT_BYTES = 65536
@@ -49,10 +51,12 @@ class Sight:
         rights: Of the capabilities that open the files of other users' tasks, those that it has. CAP_SYS_PTRACE is asked for
             wchan, system calls and open files, CAP_SYS_ADMIN for stacks; all but wchan are root's to open, which takes
             CAP_DAC_READ_SEARCH for anybody else.
+        host_pids: Pids here are those of the kernel's log: this is the machine's own pid namespace, not a container's.
     """
 
     processes: bool
     rights: frozenset[str]
+    host_pids: bool
 
     @property
     def traces(self) -> bool:
@@ -70,6 +74,8 @@ class Sight:
         ):
             if lacking := [right for right in needed if right not in self.rights]:
                 found.append(f"{what}: not permitted ({', '.join(lacking)}; drop-in {drop_in})")
+        if not self.host_pids:
+            found.append("whose job a pid in the kernel's log is: it is the host's, and this is a container's /proc (hostPID)")
         return tuple(found)
 
 
@@ -369,7 +375,13 @@ class ProcReader:
         rights = frozenset(name for name, bits in _RIGHTS.items() if any(mask >> bit & 1 for bit in bits))
         if self._own_uid == 0:
             rights |= {"CAP_DAC_READ_SEARCH"}  # these files are root's own
-        return Sight(processes=bool(self._read("1/stat", _STAT_BYTES)), rights=rights)
+        return Sight(processes=bool(self._read("1/stat", _STAT_BYTES)), rights=rights, host_pids=self._is_hosts())
+
+    def _is_hosts(self) -> bool:
+        try:
+            return os.readlink("self/ns/pid", dir_fd=self._root) == _FIRST_PID_NAMESPACE
+        except OSError:
+            return True
 
     def _pids(self) -> list[str]:
         return [name for name in os.listdir(self._root) if name.isdigit()]
