@@ -90,6 +90,7 @@ class Case:
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
         clock_spread_s: How far apart nodes wrote the same time-out; None on one node.
+        changes: How often its events have changed; `digest` is what `judge` keeps of it until then.
     """
 
     host: str
@@ -115,6 +116,8 @@ class Case:
     hosts: dict[str, None] = field(default_factory=dict)
     cause: Context | None = None
     clock_spread_s: float | None = None
+    changes: int = 0
+    digest: object = None
 
     def needs(self) -> int:
         """Index in RUNGS of the strongest demand that nothing has cleared."""
@@ -530,6 +533,7 @@ class Correlator:
         if case.last is event or _not_before(run.last.record, case.last.record):
             case.last = run.last
         case.latest = self._order
+        case.changes += 1
         if rule.decode == "nvlink4" and isinstance(event.detail, XidDetail):
             for register, bit in set_bits(event.detail.registers or ()):
                 case.link_bits[event.pci, event.detail.link, register, bit] += run.count
@@ -626,7 +630,7 @@ class Correlator:
             into.order, into.first = other.order, other.first
         if _not_before(other.last.record, into.last.record):
             into.last = other.last
-        other.merged_into = into
+        other.merged_into, into.changes = into, into.changes + 1
         del self._cases[id(other)]
         self._open_at.get(other.host, {}).pop(id(other), None)
         self._merged.append(other)

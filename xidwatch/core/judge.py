@@ -16,7 +16,7 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.escalate import Escalated, escalated
-from xidwatch.core.event import Event, HungTaskDetail, XidDetail
+from xidwatch.core.event import Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.fleet import SKEW_S
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
 from xidwatch.core.ladder import seen_in
@@ -33,13 +33,40 @@ _RUN_GAP_S = 10.0
 """Workers of one job fail within moments of each other; further apart they are runs of their own."""
 
 
+_Place = tuple[str, tuple[object, ...]]
+"""A pattern's id, and the values in which what it counts must agree."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Digest:
+    """What one case is to the others: the same as long as its events and the rules are, however often it is asked for.
+
+    Attributes:
+        root, pointed: As `_root` gives them.
+        recurs: What a later case must share to be the same again.
+        places: Events that count for patterns, with the place where they do.
+    """
+
+    rules: RuleTable
+    changes: int
+    root: Fold
+    pointed: bool
+    recurs: tuple[object, ...]
+    places: tuple[tuple[_Place, tuple[Event, Event]], ...]
+
+
 @dataclass(slots=True)
 class _Judged:
-    """A case with what repetition adds to it. `lag` is which rank the others waited for, where time-outs are the root."""
+    """A case with what repetition adds to it; only of one that is `wanted` an incident is made.
+
+    `lag` is which rank the others waited for, where time-outs are the root.
+    """
 
     case: Case
     root: Fold
     pointed: bool
+    digest: _Digest
+    wanted: bool
     patterns: list[Pattern] = field(default_factory=list)
     recurrence: Recurrence | None = None
     lag: Lag | None = None
@@ -58,24 +85,21 @@ def judge(
     `only` limits what is judged to some of the cases; the others still count for recurrence and patterns.
     `machine_of` tells what is known of a host.
     """
-    judged = [_Judged(case, *_root(case)) for case in sorted(cases, key=lambda case: case.order)]
+    wanted = {id(case) for case in (cases if only is None else only)}
+    judged = [_judged(case, rules, wanted=id(case) in wanted) for case in sorted(cases, key=lambda case: case.order)]
     _recurrences(judged)
-    for pattern in rules.patterns:
-        _apply_pattern(pattern, judged)
+    _apply_patterns(judged, rules)
     _apply_repeats(judged, rules)
     for item in judged:
         if any(pattern.origin == "application" for pattern in item.patterns):
             item.patterns = [pattern for pattern in item.patterns if pattern.origin != "hardware"]
-    wanted = None if only is None else {id(case) for case in only}
     _escalate(judged, rules)
     neighbours = _by_gpu(judged)
     names = _process_names(judged)
     for item in judged:
-        if item.root.finding.event.kind == "nccl_timeout" and (wanted is None or id(item.case) in wanted):
+        if item.root.finding.event.kind == "nccl_timeout" and item.wanted:
             item.lag = who_lags((fold.finding.event for fold in item.case.folds.values()), item.case.notes)
-    incidents = [
-        _incident(item, neighbours, names, rules, zone) for item in judged if wanted is None or id(item.case) in wanted
-    ]
+    incidents = [_incident(item, neighbours, names, rules, zone) for item in judged if item.wanted]
     incidents = [_placed(incident, machine_of) for incident in incidents]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
     order = {"active": 0, "awaiting_verification": 1, "resolved": 2}
@@ -187,13 +211,22 @@ def _strength(rule: Rule) -> tuple[int, int]:
 # repetition
 
 
+def _judged(case: Case, rules: RuleTable, *, wanted: bool) -> _Judged:
+    digest = case.digest
+    if not isinstance(digest, _Digest) or digest.changes != case.changes or digest.rules is not rules:
+        root, pointed = _root(case)
+        event = root.finding.event
+        recurs = (case.host, event.kind, event.code, event.what, event.pci, event.gpu_instance, event.gpu_uuid)
+        places = tuple(found for pattern in rules.patterns for found in _places(pattern, case))
+        case.digest = digest = _Digest(rules, case.changes, root, pointed, recurs, places)
+    return _Judged(case, digest.root, digest.pointed, digest, wanted)
+
+
 def _recurrences(judged: list[_Judged]) -> None:
     seen: dict[tuple[object, ...], list[_Judged]] = {}
     for item in judged:
-        event, case = item.root.finding.event, item.case
-        key = (case.host, event.kind, event.code, event.what, event.pci, event.gpu_instance, event.gpu_uuid)
-        before = seen.setdefault(key, [])
-        if before:
+        before = seen.setdefault(item.digest.recurs, [])
+        if before and item.wanted:
             item.recurrence = Recurrence(count=len(before), since=before[0].case.first)
         before.append(item)
 
@@ -206,20 +239,29 @@ def _escalate(judged: list[_Judged], rules: RuleTable) -> None:
             item.escalated = again.get(id(item.case))
 
 
-def _apply_pattern(pattern: Pattern, judged: list[_Judged]) -> None:
-    groups: dict[tuple[object, ...], list[tuple[_Judged, Event]]] = {}
+def _places(pattern: Pattern, case: Case) -> Iterator[tuple[_Place, tuple[Event, Event]]]:
+    """Where the events of a case count for a pattern."""
+    for fold in case.folds.values():
+        if any(selected(fold.finding.rule, selector) for selector in pattern.members):
+            for values in _keys(pattern.same, fold, case):
+                key = (case.host, *values, fold.finding.event.gpu_uuid or "" if "pci" in pattern.same else "")
+                if None not in key:
+                    yield (pattern.id, key), (fold.finding.event, fold.last)
+
+
+def _apply_patterns(judged: list[_Judged], rules: RuleTable) -> None:
+    groups: dict[str, dict[tuple[object, ...], list[tuple[_Judged, Event]]]] = {}
     for item in judged:
-        for fold in item.case.folds.values():
-            if any(selected(fold.finding.rule, selector) for selector in pattern.members):
-                for values in _keys(pattern.same, fold, item.case):
-                    key = (item.case.host, *values, fold.finding.event.gpu_uuid or "" if "pci" in pattern.same else "")
-                    groups.setdefault(key, []).extend((item, event) for event in (fold.finding.event, fold.last))
-    for key, found in groups.items():
-        if None in key:
-            continue
-        recent = [pair for pair in found if _recent(pattern, pair[1], found[-1][1])]
-        if _amount(pattern, recent) >= pattern.count and pattern not in recent[-1][0].patterns:
-            recent[-1][0].patterns.append(pattern)
+        for (pattern_id, key), events in item.digest.places:
+            groups.setdefault(pattern_id, {}).setdefault(key, []).extend((item, event) for event in events)
+    for pattern in rules.patterns:
+        for found in groups.get(pattern.id, {}).values():
+            latest, newest = found[-1]
+            if not latest.wanted:
+                continue
+            recent = [pair for pair in found if _recent(pattern, pair[1], newest)]
+            if _amount(pattern, recent) >= pattern.count and pattern not in latest.patterns:
+                latest.patterns.append(pattern)
 
 
 def _keys(names: tuple[str, ...], fold: Fold, case: Case) -> Iterator[tuple[object, ...]]:
@@ -279,6 +321,8 @@ def _apply_repeats(judged: list[_Judged], rules: RuleTable) -> None:
         for (pci, link, register, bit), count in item.case.link_bits.items():
             place = (item.case.host, pci, link, register, bit)
             totals[place] += count
+            if not item.wanted:
+                continue
             rows = [row for row in rules.nvlink4 if row.register == register and bit in row.bits]
             item.patterns += [_repeat(row, totals[place]) for row in rows if 1 < row.repeat <= totals[place]]
 
@@ -304,20 +348,26 @@ _Neighbours = dict[tuple[str, object], list[Finding]]
 
 
 def _by_gpu(judged: list[_Judged]) -> _Neighbours:
-    """Every finding by host and GPU, and every Xid by host."""
-    found: _Neighbours = {}
+    """Every finding on the host and GPU of those wanted, and every Xid of their hosts."""
+    found: _Neighbours = {(item.case.host, item.root.finding.event.pci): [] for item in judged if item.wanted}
+    hosts = {item.case.host for item in judged if item.wanted}
     for item in judged:
+        if item.case.host not in hosts:
+            continue
         for fold in item.case.folds.values():
-            if fold.finding.event.pci is not None:
-                found.setdefault((item.case.host, fold.finding.event.pci), []).append(fold.finding)
+            at = (item.case.host, fold.finding.event.pci)
+            if fold.finding.event.pci is not None and at in found:
+                found[at].append(fold.finding)
             if fold.finding.event.kind == "xid":
                 found.setdefault((item.case.host, "xid"), []).append(fold.finding)
     return found
 
 
 def _process_names(judged: list[_Judged]) -> dict[tuple[str, int], str]:
-    """What other lines call a pid."""
+    """What other lines call a pid, where a program's own report among those wanted may speak of it."""
     names: dict[tuple[str, int], str] = {}
+    if not any(isinstance(item.root.finding.event.detail, UserspaceDetail) for item in judged if item.wanted):
+        return names
     for item in judged:
         for fold in item.case.folds.values():
             event = fold.finding.event
