@@ -233,8 +233,10 @@ def _recurrences(judged: list[_Judged]) -> None:
 
 def _escalate(judged: list[_Judged], rules: RuleTable) -> None:
     """What was done and did not help; not where the fault follows a program."""
-    again = escalated([(item.case, item.root) for item in judged], rules.escalations)
-    for item in judged:
+    places = {(item.case.host, item.root.finding.event.pci) for item in judged if item.wanted}
+    there = [item for item in judged if (item.case.host, item.root.finding.event.pci) in places]
+    again = escalated([(item.case, item.root) for item in there], rules.escalations)
+    for item in there:
         if not any(pattern.origin == "application" for pattern in item.patterns):
             item.escalated = again.get(id(item.case))
 
