@@ -67,6 +67,18 @@ def test_big_journal_is_read_where_it_matters(tmp_path: Path) -> None:
     assert 2000 == report.records
 
 
+@pytest.mark.parametrize("at", [[21], [275, 276, 277, 532], [277], [600, 700, 1100], [1998], [1999], [2000]])
+def test_entries_are_looked_at_wherever_they_stand(tmp_path: Path, at: list[int]) -> None:
+    """A word of ours is found at either end of what is searched at once, and each entry is given once."""
+    lines = [kernel(XID if 1 + number in at else f"line {number}", number) for number in range(2000)]
+    write_journal(tmp_path / "system.journal", lines)
+    records, (report,) = read(tmp_path / "system.journal")
+    wanted = {*range(1, 21), *(near for one in at for near in range(one, min(2001, one + 201))), 2000}
+    assert sorted(wanted) == [one.line for one in records]
+    assert at == [one.line for one in records if one.text == XID]
+    assert 2000 == report.records
+
+
 def test_injected_line_is_found_though_its_first_word_is_elsewhere(tmp_path: Path) -> None:
     """journald moves `nvidia-uvm:` of a line that user space wrote into another field; it is found nevertheless."""
     lines = [kernel(f"line {number}", number) for number in range(100)]

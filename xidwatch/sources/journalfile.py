@@ -13,6 +13,7 @@ from xidwatch.sources.scan import FIRST_LINES
 
 SUFFIXES = (".journal", ".journal~")
 _MOST_BROKEN = 100
+_AT_ONCE = 256
 
 
 class JournalFiles:
@@ -36,16 +37,38 @@ class JournalFiles:
         if self._reader is None:
             return
         with self._reader:
-            wanted = FIRST_LINES
-            while self._step():
+            wanted, near, given = FIRST_LINES, 0, 0
+            while True:
+                near = near or (0 if wanted else self._pass_over())
+                if not self._step():
+                    break
                 self.entries += 1
+                near = max(0, near - 1)
                 wanted = self._after + 1 if self._hits(self._words()) else wanted
                 if wanted and (entry := self._whole()):
                     yield self.entries, entry
+                    given = self.entries
                 wanted = max(0, wanted - 1)
-                skipped = not wanted
-            if self.entries > FIRST_LINES and skipped:
+            if self.entries > max(FIRST_LINES, given):
                 yield from self._last()
+
+    def _pass_over(self) -> int:
+        """Go on to where some of the next entries have words of ours; how many have to be looked at one by one.
+
+        A search in the text of many costs little more than in that of one.
+        """
+        while True:
+            cursor: str | None = None
+            texts: list[bytes] = []
+            while len(texts) < _AT_ONCE and self._step():
+                cursor = cursor or self._reader._get_cursor()
+                texts.append(self._words())
+            if texts and self._hits(b"\n".join(texts)):
+                self._reader.seek_cursor(cursor)
+                return len(texts)
+            self.entries += len(texts)
+            if len(texts) < _AT_ONCE:
+                return 0
 
     def _opened(self, paths: Sequence[str]) -> Any:
         """A reader of all files that can be opened; None when none can."""
@@ -80,8 +103,10 @@ class JournalFiles:
         """Identifier and message: journald moves the first word of a line that user space wrote into the identifier."""
         words = []
         for name in ("SYSLOG_IDENTIFIER", "MESSAGE"):
-            with contextlib.suppress(KeyError, OSError):
+            try:
                 words.append(self._reader._get(name))
+            except (KeyError, OSError):
+                continue
         return b": ".join(words)
 
     def _whole(self) -> Entry | None:
