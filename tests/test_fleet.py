@@ -12,10 +12,14 @@ from tests.postmortems import SAME_EVERYWHERE
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import Incident, Postmortem
 from xidwatch.explain import explain
+from xidwatch.render.answer import do_now
+from xidwatch.render.lanes import chart
+from xidwatch.render.steps import known_of
 
 T0 = datetime(2026, 11, 30, 10, 0, 0, tzinfo=timezone.utc)
 LOST = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, name=python3, GPU has fallen off the bus."
 DOWN = "mlx5_core 0000:5e:00.0 ibs1: Link down"
+TORN_DOWN = "NVRM: Xid (PCI:0000:17:00): 45, pid=5000, name=python3, Ch 00000008"
 MODEL_BUG = (
     "NVRM: Xid (PCI:0000:3b:00): 31, pid=900, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS "
     "GPCCLIENT_T1_2 faulted @ 0x7f21_4a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
@@ -70,10 +74,10 @@ def test_lost_gpu_and_time_outs_elsewhere(fleet: Fleet) -> None:
     """A GPU lost on one node and time-outs on two others are one incident of three nodes, the GPU its root."""
     found = fleet(
         node01={"kern.log": kernel("node01", LOST)},
-        node02={"train.log": waits(range(8, 16))},
+        node02={"train.log": waits(range(8, 16)), "kern.log": kernel("node02", TORN_DOWN, 602.0)},
         node03={"train.log": waits(range(16, 24), 601.0)},
     )
-    (incident,) = found.incidents
+    incident = found.incidents[0]
     root = incident.members[incident.root].finding.event
     assert (79, ("node01", "node02", "node03")) == (root.code, incident.hosts)
     assert ("platform", "hardware", "critical", "reboot_node") == (
@@ -81,8 +85,22 @@ def test_lost_gpu_and_time_outs_elsewhere(fleet: Fleet) -> None:
     )  # fmt: skip
     assert "of node01" in incident.sentence
     assert "made 16 NCCL ranks on node02 and node03 time out" in incident.sentence
+    assert do_now(fleet.rules, incident).endswith("reboot the node (node01)")
+    assert (["0000:9b:00.0"], ["node01"]) == (known_of(incident)["gpu"], known_of(incident)["node"])
     assert any("clocks of node01, node02, node03" in text for text in incident.unknowns)
     assert any("whether node01 took part" in text for text in incident.unknowns)
+
+
+def test_a_lane_for_each_node(fleet: Fleet) -> None:
+    """The drawing has a lane for the GPU and one for each node, the cause's first; no row says again whose lane it is."""
+    drawn = chart(fleet(
+        node01={"kern.log": kernel("node01", LOST)},
+        node02={"train.log": waits(range(8, 16))},
+        node03={"train.log": waits(range(16, 24))},
+    ))  # fmt: skip
+    assert drawn is not None
+    assert ["GPU 0000:9b:00.0 in node01", "Node node02", "Node node03"] == [lane.title for lane in drawn.lanes]
+    assert not any("node0" in track.row.text for lane in drawn.lanes for track in lane.tracks)
 
 
 def test_link_down_and_time_outs_elsewhere(fleet: Fleet) -> None:

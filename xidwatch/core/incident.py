@@ -87,6 +87,7 @@ class Incident:
         id: Twelve hex digits from (host, boot id, first event); never moves.
         members: In order of time; `members[root]` is the cause.
         gpus: PCI addresses, in order of appearance.
+        hosts: Nodes that it hit; where one of them is at fault, that one first.
         context: Context lines that stood near it (link down before NCCL time-outs, AER before a lost GPU).
         excluded: Other explanations and what rules them out.
         unknowns: What is not known, and the one reading that would settle it.
@@ -121,6 +122,12 @@ class Incident:
     figures: str = ""
     sentence: str = ""
     machine: Machine = UNKNOWN
+
+    @property
+    def at_fault(self) -> tuple[str, ...]:
+        """The nodes that something is to be done to: the one at fault, or all where none is known to be."""
+        blameless = self.cause is None and self.members[self.root].finding.event.kind == "nccl_timeout"
+        return self.hosts if blameless else self.hosts[:1]
 
     @property
     def began_us(self) -> int | None:

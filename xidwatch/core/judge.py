@@ -16,7 +16,7 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.escalate import Escalated, escalated
-from xidwatch.core.event import Event, HungTaskDetail, UserspaceDetail, XidDetail
+from xidwatch.core.event import PROGRAM_KINDS, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.fleet import SKEW_S
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
 from xidwatch.core.ladder import seen_in
@@ -129,9 +129,22 @@ def _root(case: Case) -> tuple[Fold, bool]:
     began = [
         fold for fold in candidates if not failed or not _is_applications(fold) or _clock(fold.finding.event) <= min(failed)
     ]
-    by_rank = sorted(began or candidates, key=lambda fold: (-fold.finding.rule.rank, _first_order(case, fold)))
+    began = _kernel_or_program(began or candidates)
+    by_rank = sorted(began, key=lambda fold: (-fold.finding.rule.rank, _first_order(case, fold)))
     root = by_rank[0]
     return root, any(target is root for fold in explained for target in _targets(fold, folds))
+
+
+def _kernel_or_program(folds: list[Fold]) -> list[Fold]:
+    """The kernel's fault explains a program's error; what the driver tidies up after it has spoken does not."""
+    said = [fold for fold in folds if fold.finding.event.kind in PROGRAM_KINDS]
+    faults = [fold for fold in folds if fold.finding.event.kind in ("xid", "sxid", "nvrm")]
+    if not said or not faults:
+        return folds
+    first = min(_clock(fold.finding.event) for fold in said)
+    tidied = [f for f in faults if f.finding.rule.rank < _LEAST_CAUSE and _clock(f.finding.event) > first]
+    left_out = tidied if len(tidied) == len(faults) else said
+    return [fold for fold in folds if fold not in left_out]
 
 
 def _is_failure(fold: Fold) -> bool:
@@ -404,7 +417,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         confidence=_confidence(item),
         scope=_scope(case, root_rule, decider.rule if decider else None),
         gpus=tuple(dict.fromkeys(str(f.finding.event.pci) for f in _gpu_folds(case))),
-        hosts=tuple(host for host in dict.fromkeys((case.host, *case.hosts)) if host),
+        hosts=_hosts(case),
         members=members,
         root=next(i for i, member in enumerate(members) if member.role == "root"),
         recovery=recovery,
@@ -417,6 +430,12 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         cause=case.cause,
         figures=_figures(item, names),
     )
+
+
+def _hosts(case: Case) -> tuple[str, ...]:
+    """The nodes that it hit; where one of them is at fault, that one first."""
+    first = case.cause.record.host if case.cause is not None else None
+    return tuple(host for host in dict.fromkeys((first, case.host, *case.hosts)) if host)
 
 
 def _figures(item: _Judged, names: Names) -> str:

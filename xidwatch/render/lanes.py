@@ -325,9 +325,11 @@ def _device_lane(
 
 
 def _track(place: _Place, scale: _Scale, span: tuple[int, int], root_at: float | None) -> Track:
-    row, pci = place.row, place.lane[2]
+    row, (_, host, pci) = place.row, place.lane
+    # The lane says whose it is.
+    if host is not None:
+        row = replace(row, text=row.text.removeprefix(f"{visible(host)}: "))
     if pci is not None:
-        # The lane says whose it is.
         row = replace(row, text=row.text.replace(f", {pci}", "", 1))
     count = sum(member.count for member in row.members) or 1
     blocked = any(member.finding.event.kind == "hung_task" for member in row.members)

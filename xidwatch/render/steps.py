@@ -92,18 +92,22 @@ def key_place(action: Action) -> int:
 def known_of(incident: Incident) -> Known:
     """What the incident knows of each placeholder; one that only asked (pid role victim) or is dead already is no <pid>."""
     events = [member.finding.event for member in incident.members]
+    if len(incident.hosts) > 1:
+        # What is done to the node at fault must not be done to those that only waited for it.
+        events = [event for event in events if event.record.host in (None, *incident.at_fault)]
     events.sort(key=lambda event: event.kind != "hung_task")
     living = [event for event in events if event.pid_role != "victim" and event.kind != "oom_kill"]
     pids = [str(event.pid) for event in living if event.pid is not None]
     root = incident.members[incident.root].finding.event
     # An NVSwitch has an address too, and a GPU reset must not be aimed at it.
     switches = {str(event.pci) for event in events if event.kind == "sxid"}
-    gpus = [gpu for gpu in incident.gpus if gpu not in switches]
+    named = {str(event.pci) for event in events}
+    gpus = [gpu for gpu in incident.gpus if gpu not in switches and (len(incident.hosts) < 2 or gpu in named)]
     return {
         "gpu": gpus,
         "pci": [str(root.pci)] if root.pci is not None else gpus,
-        "node": list(incident.hosts),
-        "host": list(incident.hosts),
+        "node": list(incident.at_fault),
+        "host": list(incident.at_fault),
         "pid": list(dict.fromkeys(pids))[:4],
     }
 
