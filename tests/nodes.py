@@ -116,7 +116,7 @@ def state(age_s: float = 0.0, slots: Sequence[str] = SLOTS, **parts: Any) -> dic
         "sources": [{"name": "kmsg", "up": True, "records": 10, "lost": 0, "restarts": 0, "untrusted": 0}],
         "injection_accepted": False, "rules": {"success": True, "mistakes": []},
         "history": {"up": True, "backlog": 0, "write_failures": 0, "last_error": None}, "incidents": [],
-        "nvml": {"up": True, "stuck_s": 0.0, "sample_age_s": 12.0, "released": False}, "expected_gpus": len(slots),
+        "nvml": {"asked": True, "up": True, "stuck_s": 0.0, "sample_age_s": 12.0, "released": False}, "expected_gpus": len(slots),
         "gpus": [slot(pci) for pci in slots],
     }  # fmt: skip
     return whole | parts

@@ -144,10 +144,11 @@ class Gpus:
     def way(self) -> dict[str, Any]:
         """How the way to NVML is, for state.json; `up` is null while nothing was asked."""
         if self._nvml is None:
-            return {"up": None, "why": None, "stuck_s": 0.0, "sample_age_s": None, "released": False}
+            return {"asked": False, "up": None, "why": None, "stuck_s": 0.0, "sample_age_s": None, "released": False}
         way = self._nvml.health()
         return {
-            "up": way.up, "why": way.why, "stuck_s": way.stuck_s, "sample_age_s": way.sample_age_s, "released": way.released,
+            "asked": True, "up": way.up, "why": way.why,
+            "stuck_s": way.stuck_s, "sample_age_s": way.sample_age_s, "released": way.released,
         }  # fmt: skip
 
     def driver_version(self) -> str | None:

@@ -32,7 +32,7 @@ def read_daemon(state: object, now_us: int) -> Daemon:
         injection_accepted=_may(whole, "injection_accepted", bool) or False,
         rules_mistakes=_mistakes(rules),
         history_error=_may(history, "last_error", str),
-        nvml_asks=bool(nvml),
+        nvml_asks=_may(nvml, "asked", bool) is True,
         nvml_up=_may(nvml, "up", bool),
         nvml_released=_may(nvml, "released", bool) or False,
         nvml_stuck_s=_may(nvml, "stuck_s", float) or 0.0,
@@ -72,15 +72,19 @@ def read_gpu(slot: object) -> Gpu:
     """
     one = _table(slot, "gpu")
     fabric = _table(one.get("fabric") or {}, "fabric")
+    banks = _table(one.get("banks_without_spare_rows") or {}, "banks_without_spare_rows")
     return Gpu(
         pci=_must(one, "pci", str),
         on_bus=_may(one, "on_bus", bool),
         driver=_may(one, "driver", str),
         answer=_may(one, "answer", str),
+        config_space_dead=_may(one, "config_space_dead", bool),
+        banks_without_rows=_may(banks, "none_left", int),
         since_us=_may(one, "since_us", int),
         missing=_may(one, "missing", bool) or False,
         gpu_uuid=_may(one, "gpu_uuid", str),
         serial=_may(one, "serial", str),
+        place=_may(one, "place", str),
         recovery_action=_may(one, "recovery_action", str),
         row_remap_pending=_may(one, "row_remap_pending", bool),
         row_remap_failed=_may(one, "row_remap_failed", bool),

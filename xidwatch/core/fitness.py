@@ -110,6 +110,9 @@ def _mild(node: Node) -> Iterator[Finding]:
             yield _about(gpu, "remap_pending", "row remap pending",
                          "a memory row waits to be remapped: drain, then reset when convenient",
                          f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.pci}")  # fmt: skip
+        if gpu.banks_without_rows and not gpu.row_remap_failed:
+            yield _about(gpu, "spare_rows", "a bank has no spare row left", "a memory bank has no spare row left: the next "
+                         "uncorrectable error there ends in an RMA", f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.pci}")  # fmt: skip
         if gpu.pages_pending:
             yield _about(gpu, "pages_pending", "page retirement pending", "a memory page waits to be retired at the next reset",
                          f"nvidia-smi -q -d PAGE_RETIREMENT -i {gpu.pci}")  # fmt: skip
@@ -145,7 +148,7 @@ _ANSWERS = {
 
 def _of_answer(node: Node, gpu: Gpu) -> Iterator[Finding]:
     if gpu.missing:
-        card = ", ".join(one for one in (gpu.gpu_uuid, f"serial {gpu.serial}" if gpu.serial else None) if one)
+        card = ", ".join(one for one in (gpu.gpu_uuid, f"serial {gpu.serial}" if gpu.serial else None, gpu.place) if one)
         yield _about(gpu, "gpu_missing", "missing", f"expected in this slot and not there{f' ({card})' if card else ''}",
                      "lspci -D -d 10de:")  # fmt: skip
     elif gpu.answer in _ANSWERS and not _is_others(node, gpu):
@@ -165,6 +168,9 @@ def _silent_s(node: Node, gpu: Gpu) -> float | None:
 
 
 def _of_state(gpu: Gpu) -> Iterator[Finding]:
+    if gpu.config_space_dead and gpu.answer != "lost" and not gpu.missing:
+        yield _about(gpu, "gpu_dead", "does not answer on the bus", "its PCI config space reads all ones: it does not answer",
+                     "xidwatch explain 79")  # fmt: skip
     if gpu.row_remap_failed:
         yield _about(gpu, "remap_failed", "row remap failed", "a memory row could not be remapped: field diagnostic, then RMA",
                      f"nvidia-smi -q -d ROW_REMAPPER,ECC -i {gpu.pci}")  # fmt: skip

@@ -5,7 +5,18 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from xidwatch.core.gpu import RECOVERY_ACTIONS, Fabric, GpuAnswer, GpuState, Mig, Refused, RowRemap, Sram, Unresponsive
+from xidwatch.core.gpu import (
+    RECOVERY_ACTIONS,
+    Fabric,
+    GpuAnswer,
+    GpuState,
+    Mig,
+    Refused,
+    RowRemap,
+    SpareRows,
+    Sram,
+    Unresponsive,
+)
 from xidwatch.core.node import Gpu
 
 T = TypeVar("T")
@@ -26,6 +37,7 @@ def gpu_of(pci: str, answer: GpuAnswer) -> Gpu:
         recovery_action=_action(_known(answer.recovery_action)),
         row_remap_pending=rows.pending if isinstance(rows, RowRemap) else None,
         row_remap_failed=rows.failed if isinstance(rows, RowRemap) else None,
+        banks_without_rows=answer.spare_rows.none if isinstance(answer.spare_rows, SpareRows) else None,
         pages_pending=_known(answer.retired_pages.pending),
         sram_threshold_exceeded=sram.threshold_exceeded if isinstance(sram, Sram) else None,
         ecc_enabled=_known(answer.ecc_enabled),

@@ -64,6 +64,9 @@ class Gpu:
         answer: "state" when it told its state, else what stood instead: "lost", "reset_required", "unresponsive", ...
         since_us: Wall clock since when it has not answered.
         missing: Expected in this slot and not there.
+        config_space_dead: It reads all ones: the GPU no longer answers on the bus.
+        place: Chassis, slot and tray of the card, for whoever pulls it.
+        banks_without_rows: Memory banks that have no spare row left.
         recovery_action: The driver's own demand, "none" when it has none.
         mig_pending: The MIG mode after the next reset.
         fabric: How far its registration with the NVLink fabric got; `fabric_status` means something only when completed.
@@ -73,13 +76,16 @@ class Gpu:
     on_bus: bool | None = None
     driver: str | None = None
     answer: str | None = None
+    config_space_dead: bool | None = None
     since_us: int | None = None
     missing: bool = False
     gpu_uuid: str | None = None
     serial: str | None = None
+    place: str | None = None
     recovery_action: str | None = None
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
+    banks_without_rows: int | None = None
     pages_pending: bool | None = None
     sram_threshold_exceeded: bool | None = None
     ecc_enabled: bool | None = None
