@@ -193,6 +193,12 @@ def test_a_gpu_that_is_slow_for_a_moment_is_not_a_fault(root: Root, capsys: pyte
     assert (2, "not known: 0000:1b:00.0 +7 NVML did not answer in time") == as_line(root, capsys)
 
 
+def test_a_daemon_that_has_just_started_knows_nothing_yet(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    """Before NVML's first answer no GPU is taken to be well."""
+    root.daemon(nvml={"asked": True, "up": None, "released": False}, gpus=[slot(pci, answer=None) for pci in SLOTS])
+    assert (2, "not known: NVML has not answered the daemon yet") == as_line(root, capsys)
+
+
 def test_incidents_decide_by_severity(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
     """A critical incident is 1 with its title and step; a warning is 0, unless the site wants it otherwise; info is nothing."""
     root.daemon(incidents=[incident()])

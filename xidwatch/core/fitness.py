@@ -282,7 +282,10 @@ def _silence(node: Node) -> Iterator[Finding]:
     if not any(node.ours()):
         return
     why = f": {node.nvml_why}" if node.nvml_why else ""
-    if node.nvml == "silent" and not any(gpu.answer == "unresponsive" for gpu in node.gpus):
+    if node.nvml == "daemon" and node.daemon is not None and node.daemon.nvml_up is None:
+        yield Finding(id="nvml", short="NVML has not answered the daemon yet", command="xidwatch status",
+                      what="the daemon has begun to ask NVML and has no answer yet")  # fmt: skip
+    elif node.nvml == "silent" and not any(gpu.answer == "unresponsive" for gpu in node.gpus):
         yield Finding(id="nvml", short="NVML did not answer in time", what=f"NVML did not answer in time{why}",
                       command="nvidia-smi -L")  # fmt: skip
     elif node.nvml in ("off", "asleep", "released") and node.daemon is None:
