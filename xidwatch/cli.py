@@ -479,6 +479,24 @@ def _check_arguments(parser: argparse.ArgumentParser) -> None:
     add_arguments(parser)
 
 
+def _demo_arguments(parser: argparse.ArgumentParser) -> None:
+    from xidwatch.democli import add_arguments
+
+    add_arguments(parser)
+    parser.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from xidwatch.demo.telling import Manner
+    from xidwatch.democli import run
+
+    def say(text: str) -> None:
+        _say(text)
+        sys.stdout.flush()
+
+    return run(options, lambda speed: Manner(say, _width(), _wants_color(options.color), speed))
+
+
 def _rules_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", metavar="DIR", action="append", default=[], help="folder of further rules; may be given again"
@@ -505,6 +523,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "incident": ("list, show or close incidents", _daemon("add_incident")),
     "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),
     "hook": ("runs the site's program for every incident", _hook_arguments),
+    "demo": ("a whole incident on a machine without a GPU", _demo_arguments),
     "install-service": ("put the systemd units in place", _install_arguments),
     "gpus": ("the node's GPUs: slot, card, what is missing", _daemon("add_gpus")),
     "nvml": ("take xidwatch off the GPUs, or let it ask them again", _daemon("add_nvml")),

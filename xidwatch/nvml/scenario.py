@@ -10,6 +10,7 @@
     WHO dstate FUNCTION               D state, deaf to SIGTERM, for as long as the scenario says so
     WHO crash FUNCTION
     node lacks FUNCTION               the driver's library is too old to have it
+    kernel TEXT                       `xidwatch demo --scenario` prints the line into its kernel's log
 
 What a GPU has no KEY for is not supported. `scenarios/` holds those that ship; `scenarios/healthy.txt` has every key.
 """
@@ -41,10 +42,12 @@ class Scenario:
     Attributes:
         count: GPUs that NVML counts.
         changes: Whether something is said to hold only later.
+        kernel: Lines that the kernel has printed up to now.
     """
 
     count: int = 0
     changes: bool = False
+    kernel: list[str] = field(default_factory=list)
     _said: dict[tuple[int, str], tuple[int, str]] = field(default_factory=dict)
     _lines: int = 0
 
@@ -101,6 +104,8 @@ def _read(path: Path, elapsed_s: float, scenario: Scenario, mistakes: list[str],
                 mistakes.append(f"{path}:{number}: include: it includes itself")
             elif begins_s > elapsed_s:
                 scenario.changes = True
+            elif word == "kernel":
+                scenario.kernel.append(line.partition("kernel ")[2])
             elif word == "include":
                 _read(_included(path, rest), elapsed_s, scenario, mistakes, depth + 1)
             else:
