@@ -79,6 +79,23 @@ def test_whose_job_is_read_anew_when_the_file_changes(tmp_path: Path) -> None:
     assert stage.whose(event) is None
 
 
+@pytest.mark.parametrize(("said", "why"), [("generation kepler", "one of pre_ampere"), ("bmc perhaps", "one of true, false")])
+def test_a_machine_that_cannot_be_is_told(said: str, why: str, tmp_path: Path) -> None:
+    """Words outside the vocabulary are a mistake of the scenario."""
+    scenario = tmp_path / "scenario.txt"
+    scenario.write_text(f"count 1\nnode machine.{said}\n", encoding="ascii")
+    with pytest.raises(XidwatchError, match=why):
+        Stage(scenario)
+
+
+def test_the_machine_is_the_scenarios() -> None:
+    """What kind of machine it is comes out of the file, with what it does not say unknown."""
+    machine = Stage(SCENARIOS / "healthy.txt").machine()
+    assert ("open", "hopper", True, "slurm", None) == (
+        machine.flavour, machine.generation, machine.bmc, machine.scheduler, machine.mig,
+    )  # fmt: skip
+
+
 def test_a_timing_that_is_none_is_told(tmp_path: Path) -> None:
     """The mistake is told when the stage is built, not in the loop."""
     scenario = tmp_path / "scenario.txt"

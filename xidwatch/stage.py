@@ -10,12 +10,15 @@ import contextlib
 import selectors
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any, get_args, get_type_hints
 
 from xidwatch.config import Config
 from xidwatch.core.event import Event
 from xidwatch.core.job import Job
+from xidwatch.core.machine import Machine
+from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.errors import XidwatchError
 from xidwatch.gpus import Gpus
@@ -31,6 +34,7 @@ HOST = "demo"
 NO_CONFIG = Path("/dev/null")
 """A configuration with nothing in it, so that the node's own is not read."""
 _H100 = 0x2330
+_ALL_ONES = "ffffffff"
 
 
 class Stage:
@@ -41,7 +45,11 @@ class Stage:
         node boot_id ID                          a boot of its own
         node timing DEADLINE INTERVAL APART      how NVML is asked, in seconds (`nvml.client.Timing`)
 
-    and at any time `node job.PID SLURM_JOB`, whose process a pid is.
+    and at any time
+
+        node machine.FIELD VALUE                 what kind of machine it is (`core.machine.Machine`)
+        node job.PID SLURM_JOB                   whose process a pid is
+        GPU config_space ffffffff                the GPU answers on the bus no more
     """
 
     def __init__(self, path: Path) -> None:
@@ -54,12 +62,28 @@ class Stage:
         self._read_ns, self._scenario = 0, read_scenario(path)
         self._boot_id = self._scenario.value(NODE, "boot_id")
         self._timing = _timing(self._scenario.value(NODE, "timing"))
+        self.machine()
 
     def gpus(self, selector: selectors.BaseSelector) -> Gpus:
         """The GPUs of the scenario, on a bus that nobody plugs into."""
         gpus = Gpus(selector, use_nvml=True, devices=self._devices, client=self._client, monitor=None)
-        gpus.is_dead = lambda _slot: True  # it is asked only for one that is lost; this machine's bus is not touched
+        gpus.is_dead = self._is_dead
         return gpus
+
+    def machine(self) -> Machine:
+        """What kind of machine the scenario says it is; unknown where it says nothing.
+
+        Raises:
+            XidwatchError: it says what no machine can be.
+        """
+        now = self._now()
+        said = {one.name: now.value(NODE, f"machine.{one.name}") for one in fields(Machine)}
+        return Machine(**{name: _field(name, value) for name, value in said.items() if value is not None})
+
+    def _is_dead(self, pci: PciAddress) -> bool:
+        now = self._now()
+        gpu = next((gpu for gpu in range(now.count) if parse_pci(now.value(gpu, "pci") or "") == pci), None)
+        return gpu is not None and now.value(gpu, "config_space") == _ALL_ONES
 
     def readings(self) -> dict[TotalKey, float]:
         """The series that tells its metrics from a real node's."""
@@ -88,6 +112,19 @@ class Stage:
         # No module to look for, and no eye for children of other daemons: these harm nobody.
         means = Means(command=own_command(self._path.resolve()), module=None, left_overs=lambda: ())
         return NvmlClient(self._timing, None, means)
+
+
+def _field(name: str, value: str) -> Any:
+    """A field of `Machine` out of its closed vocabulary."""
+    kinds = get_args(get_type_hints(Machine)[name])
+    words = [word for kind in kinds for word in get_args(kind)]
+    if bool in kinds:
+        words, known = ["true", "false"], {"true": True, "false": False}
+        if value in known:
+            return known[value]
+    elif not words or value in words:
+        return value
+    raise XidwatchError(f"node machine.{name} {value}: one of {', '.join(words)}")
 
 
 def _timing(said: str | None) -> Timing:
