@@ -553,7 +553,9 @@ class Watch:
 
     def _look_at_machine(self) -> None:
         """Services come and go; their files may lie on a disk that does not answer, so a thread reads them."""
-        if self._machine_reader is None or not self._machine_reader.is_alive():
+        if self._stage is not None:
+            self._machines.append(self._stage.machine())
+        elif self._machine_reader is None or not self._machine_reader.is_alive():
             self._machine_reader = threading.Thread(
                 target=lambda: self._machines.append(read_machine()), name="machine", daemon=True
             )

@@ -14,7 +14,7 @@ from xidwatch.rulefiles import load_rules
 
 _INDENT = " " * 4
 _MOST_SHOWN = 6
-_MOST_COMMANDS = 3
+_MOST_COMMANDS = 6
 _ENDS = {
     "recovered_154": "the driver itself says that the GPU has recovered", "operator": "the operator says so",
     "gpu_replaced": "another card is in the slot", "boot": "the machine was booted", "quiet": "nothing more was heard",
