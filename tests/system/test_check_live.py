@@ -29,8 +29,8 @@ def test_check_takes_the_daemons_word(tmp_path: Path) -> None:
         assert {"injection_accepted"} <= remarks
         assert not remarks & {"daemon", "source", "history", "rules_reload"}
         assert [] == against()
-        # Not a lost GPU: one that another test has lost within seconds would make it an incident of both.
-        write_line(gpu.xid(95, 4711, "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No"))
+        # Neither lost nor of a pid that other tests name: their lines are in the buffer too, and would join it.
+        write_line(gpu.xid(95, gpu.domain, "Uncontained: LTC TAG (0x2,0x0). RST: Yes, D-RST: No"))
         (said,) = until(against, what="the incident is a reason")
         assert said.startswith(f"{gpu.label} ")
         assert 1 == told()["exit"]
