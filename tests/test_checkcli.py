@@ -210,6 +210,13 @@ def test_incidents_decide_by_severity(root: Root, capsys: pytest.CaptureFixture[
     assert (1, "not fit: row waits to be remapped: reboot node") == as_line(root, capsys)
 
 
+def test_each_incident_is_told(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two incidents of the same kind on two GPUs are two, each with its own step."""
+    root.daemon(incidents=[incident(), incident(id="6", gpus=["0000:c3:00.0"], sentence="GPU 0000:c3:00.0 fell off.")])
+    assert (1, "not fit: 0000:61:00.0 GPU has fallen off the bus: reboot node (+1 more)") == as_line(root, capsys)
+    assert "GPU 0000:c3:00.0 fell off. (critical incident 6)" in check(root, capsys).out
+
+
 def test_in_maintenance_faults_are_not_held_against_it(root: Root, capsys: pytest.CaptureFixture[str]) -> None:
     """While planned work lasts a fault is «not known», so that nothing drains or pages; without one the node is fit."""
     maintenance = {"active": True, "until_us": None, "reason": "driver upgrade"}

@@ -314,10 +314,10 @@ def _about(gpu: Gpu, id_: str, short: str, what: str, command: str) -> Finding:
 
 
 def _folded(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The same of several GPUs is one finding, that of the first and the number of the others."""
+    """The same of several GPUs is one finding, that of the first and the number of the others; each incident stays its own."""
     groups: dict[tuple[str, str], list[Finding]] = {}
     for one in findings:
-        pci = one.gpus[0] if len(one.gpus) == 1 else ""
+        pci = one.gpus[0] if len(one.gpus) == 1 and one.id != "incident" else ""
         groups.setdefault((one.id, one.short.removeprefix(pci) if pci else one.short), []).append(one)
     return tuple(one[0] if len(one) == 1 else _joined(one) for one in groups.values())
 
