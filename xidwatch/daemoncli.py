@@ -312,6 +312,9 @@ def status_text(state: dict[str, Any]) -> str:
             when = {"now": "now", "after_drain": "after the running jobs", "when_idle": "when idle"}.get(recovery["when"], "")
             lines.append(f"  Do: {recovery['rung'].replace('_', ' ')} {when}".rstrip())
             lines += [f"      {command}" for command in recovery["commands"][:2]]
+        lines += [f"  The GPU: {check['answer']}: {visible(check['said'])}" for check in incident.get("checks", ())]
+        if incident.get("driver_word"):
+            lines.append(f"  The driver: {visible(incident['driver_word'])}")
     lines += gpu_lines(state)
     lines += blocked_lines(state, time.time_ns() // 1000 if age_s <= STALE_S else state["time_us"])
     lines.append("")

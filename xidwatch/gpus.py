@@ -25,7 +25,7 @@ SOURCE = "gpus"
 _ASKED_AFTER = ("xid", "nvrm", "sxid", "aer")
 """Kinds of event that a GPU can confirm or deny."""
 
-_LOOKS = 8
+_KEPT = 8
 """A fault is read within seconds, but the sample that it caused may be there first."""
 
 
@@ -59,7 +59,8 @@ class Gpus:
         self._use_nvml = use_nvml and (client is not NvmlClient or importlib.util.find_spec("pynvml") is not None)
         self._nvml: NvmlClient | None = None
         self._processes: tuple[object, Mapping[int, tuple[str, ...]]] = (None, {})
-        self._looks: dict[PciAddress, deque[Look]] = {}
+        self._states: dict[PciAddress, deque[GpuState]] = {}
+        self._told = 0
         self._cards: dict[PciAddress, Card] = {}
         self._news: list[PciAddress] = []
         self._dead: dict[PciAddress, bool | None] = {}
@@ -77,7 +78,9 @@ class Gpus:
     def tick(self) -> None:
         """Begin the sample that is due; notice one that is late."""
         if self._nvml is not None:
+            stuck = self._nvml.health().stuck_s > 0
             self._nvml.tick()
+            self._told += (self._nvml.health().stuck_s > 0) != stuck
 
     def due_s(self) -> float | None:
         """Seconds until `tick` has something to do; None when nothing is due."""
@@ -178,7 +181,16 @@ class Gpus:
 
     def look_before(self, pci: PciAddress, fault_us: int) -> Look | None:
         """What bound a GPU's work when it was last looked at before a fault; None when that is not known."""
-        return latest_before(self._looks.get(pci, ()), fault_us)
+        return latest_before(map(look, self._states.get(pci, ())), fault_us)
+
+    def state_before(self, pci: PciAddress, fault_us: int) -> GpuState | None:
+        """What a GPU said last before a fault; None when that is not known."""
+        before = [state for state in self._states.get(pci, ()) if state.at_us < fault_us]
+        return before[-1] if before else None
+
+    def told(self) -> int:
+        """A number that changes whenever a GPU has said something, or something about one was found out."""
+        return self._told
 
     def card(self) -> str | None:
         """The name of the node's cards as NVML tells it, of the first that answers."""
@@ -197,11 +209,12 @@ class Gpus:
 
     def _hear(self, nvml: NvmlClient) -> None:
         nvml.read()
+        self._told += 1
         for pci, answer in nvml.answers().gpus.items():
             if isinstance(answer, GpuState):
-                looks = self._looks.setdefault(pci, deque(maxlen=_LOOKS))
-                if not looks or looks[-1].at_us < answer.at_us:
-                    looks.append(look(answer))
+                states = self._states.setdefault(pci, deque(maxlen=_KEPT))
+                if not states or states[-1].at_us < answer.at_us:
+                    states.append(answer)
                 self._dead.pop(pci, None)
                 self._meet(pci, card_of(answer))
             elif isinstance(answer, Lost | NotFound) and pci not in self._dead:
@@ -219,6 +232,7 @@ class Gpus:
 
         def errand() -> None:
             self._dead[pci] = self.is_dead(pci)
+            self._told += 1
 
         self._dead[pci] = None
         self._errands.send(errand)
@@ -229,6 +243,7 @@ class Gpus:
 
     def _look(self) -> None:
         self._found = self._devices()
+        self._told += 1
         if self._found and self._use_nvml and self._nvml is None:
             self._nvml = self._make_client()
             nvml = self._nvml

@@ -22,15 +22,18 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.config import Config
-from xidwatch.core.census import Card, Slot, noted, remembered, slot_object, too_few
+from xidwatch.core.census import Card, Slot, noted, remembered, slot_object, standing, too_few
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
 from xidwatch.core.event import Context, Event
+from xidwatch.core.gpu import GpuState
 from xidwatch.core.incident import Incident
 from xidwatch.core.machine import Machine
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
+from xidwatch.core.standing import Check, Seen, checks
+from xidwatch.core.standing import noted as noted_check
 from xidwatch.errors import XidwatchError
 from xidwatch.gpus import SOURCE as GPUS
 from xidwatch.gpus import Gpus
@@ -56,6 +59,8 @@ _STATE_S = 60.0
 _MACHINE_S = 300.0
 _CARDS_S = 86_400.0
 _CLOSE_S = 5.0
+_NVML = "nvml"
+"""Source of what the GPUs said, in the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,9 @@ class Watch:
         self._gpus: Gpus | None = None
         self._cards: dict[PciAddress, Card] = {}
         self._cards_accepted = False
+        self._baselines: dict[tuple[str, PciAddress], GpuState | None] = {}
+        self._consulted = -1
+        self._standings: list[tuple[object, ...]] = []
         self._nvml_released = False
         self._tasks: Tasks | None = None
         self._due: dict[str, float] = {}
@@ -285,6 +293,7 @@ class Watch:
         if self._is_due("advance", _ADVANCE_S):
             self._advance()
         self._announce()
+        self._consult()
         if self._is_due("state", _STATE_S):
             self._put_state()
         self._refresh()
@@ -363,6 +372,9 @@ class Watch:
             self.engine.note(context)
             identity = f"gpu/{pci}/{card.gpu_uuid}/{now_us}"
             self._history.append(Entry(identity=identity, source=GPUS, wall_us=now_us, item=encode(context)))
+            self._history.append(
+                Entry(identity=f"gpu/{pci}/{card.gpu_uuid}/{now_us}", source=_NVML, wall_us=now_us, item=encode(context))
+            )
 
     # incidents
 
@@ -374,10 +386,48 @@ class Watch:
                 opened = change.incident
                 self._history.append(Entry(identity=f"incident/{opened.id}", totals=(incident_counter(opened),)))
                 self._note_regimes(opened)
+                self._consulted = -1
             self._followers.publish(self._message(_kind(change), change.incident))
         if worth:
             self._put_state()
             self._say_status()
+
+    def _consult(self) -> None:
+        """Set what the GPUs have said since against the incidents that are not over; an answer that changed is kept."""
+        if self._gpus is None or self._consulted == self._gpus.told():
+            return
+        self._consulted = self._gpus.told()
+        slots = {slot.pci: slot for slot in self._gpus.slots()}
+        if (standings := [standing(slot) for slot in slots.values()]) != self._standings:
+            self._standings = standings
+            self._put_state()
+        open_ = [one for one in self.engine.incidents.values() if one.state == "active"] if slots else []
+        for incident in open_:
+            first = incident.members[0].finding.event.record
+            names = [name for member in incident.members for name in member.finding.rule.confirm]
+            known = {(check.pci, dict(check.facts)["check"]): dict(check.facts) for check in incident.checks}
+            for pci in filter(None, map(parse_pci, incident.gpus)):
+                if (slot := slots.get(pci)) is None or first.wall_us is None:
+                    continue
+                seen = Seen(slot=slot, before=self._baseline(incident.id, pci, first.wall_us), since_us=first.wall_us)
+                for check in checks(names, seen, self._clocks.wall_us()):
+                    before = known.get((pci, check.name), {"answer": "open"})
+                    if (check.answer, check.action) != (before["answer"], before.get("action")) and check.answer != "open":
+                        self._keep_check(incident, check, first.boot_id)
+        kept = {one.id for one in open_}
+        self._baselines = {key: state for key, state in self._baselines.items() if key[0] in kept}
+
+    def _baseline(self, id_: str, pci: PciAddress, start_us: int) -> GpuState | None:
+        """What the GPU said before the incident, held fast: later samples must not take its place."""
+        if (id_, pci) not in self._baselines and self._gpus is not None:
+            self._baselines[id_, pci] = self._gpus.state_before(pci, start_us)
+        return self._baselines.get((id_, pci))
+
+    def _keep_check(self, incident: Incident, check: Check, boot_id: str | None) -> None:
+        context = noted_check(check, incident.hosts[0] if incident.hosts else "", boot_id)
+        self.engine.note(context)
+        identity = f"check/{incident.id}/{check.pci}/{check.name}/{check.at_us}"
+        self._history.append(Entry(identity=identity, source=_NVML, wall_us=check.at_us, item=encode(context)))
 
     def _note_regimes(self, incident: Incident) -> None:
         """Keep what the GPUs did before it; it completes the incident at the next turn."""
@@ -392,6 +442,9 @@ class Watch:
                 self.engine.note(context)
                 identity = f"regime/{incident.id}/{pci}"
                 self._history.append(Entry(identity=identity, source=GPUS, wall_us=seen.at_us, item=encode(context)))
+                self._history.append(
+                    Entry(identity=f"regime/{incident.id}/{pci}", source=_NVML, wall_us=seen.at_us, item=encode(context))
+                )
 
     def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
         return self._heading(kind) | {"incident": incident_object(incident, self.engine.rules, self._hosts())}
@@ -672,7 +725,8 @@ def _worth_telling(change: Change) -> bool:
 def _visible(incident: Incident) -> tuple[object, ...]:
     return (
         incident.state, incident.severity, incident.fault_class, incident.recovery, incident.investigate, incident.gpus,
-        incident.members[incident.root].finding.rule.id, len(incident.members), incident.scope,
+        incident.members[incident.root].finding.rule.id, len(incident.members), incident.scope, incident.confidence,
+        tuple((check.pci, check.facts) for check in incident.checks),
     )  # fmt: skip
 
 

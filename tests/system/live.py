@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -171,9 +171,9 @@ def daemon(folder: Path, *options: str, state_dir: Path | None = None) -> Iterat
 
 
 @contextmanager
-def following(run_dir: Path) -> Iterator[list[dict[str, object]]]:
+def following(run_dir: Path) -> Iterator[list[dict[str, Any]]]:
     """Every message of the daemon's socket, as it comes."""
-    messages: list[dict[str, object]] = []
+    messages: list[dict[str, Any]] = []
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     connection.connect(str(run_dir / "follow.sock"))
     with connection.makefile("rb") as lines:

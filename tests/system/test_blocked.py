@@ -57,13 +57,13 @@ def test_a_stuck_writer_is_found_with_the_kernels_detector_off(tmp_path: Path) -
             opened = until(
                 lambda: [m for m in messages if "task python" in str(m) and f":{writer.pid} in D state" in str(m)], 30
             )
-            assert {("platform", "warning")} == {(m["incident"]["class"], m["incident"]["severity"]) for m in opened}  # type: ignore[index]
+            assert {("platform", "warning")} == {(m["incident"]["class"], m["incident"]["severity"]) for m in opened}
             assert f":{writer.pid} blocked for more than" not in str(messages)
             assert f"(pid {writer.pid})" in one.command("status")
         writer.wait(30)
         until(lambda: not waits(tmp_path, writer.pid), 30, what="the wait to be over")
         ended = until(lambda: [m for m in messages if m["change"] == "ended" and f":{writer.pid} in D state" in str(m)], 30)
-        assert ["released"] == [m["incident"]["end_reason"] for m in ended]  # type: ignore[index]
+        assert ["released"] == [m["incident"]["end_reason"] for m in ended]
         until(lambda: one.total("xidwatch_tasks_blocked", attribution="storage") == 0, 30)
 
 

@@ -46,7 +46,7 @@ def test_a_true_hung_task_is_an_event_within_a_second(tmp_path: Path) -> None:
     kept = [entry for entry in read_history(one.state_dir / "history.db") if f":{writer.pid} blocked" in str(entry.item)]
     assert ["hung_task"] * len(kept) == [entry.kind for entry in kept]
     assert ["kernel"] * len(kept) == [entry.item.record.trusted for entry in kept if entry.item is not None]
-    assert {"platform"} == {str(message["incident"]["class"]) for message in opened}  # type: ignore[index]
+    assert {"platform"} == {str(message["incident"]["class"]) for message in opened}
     assert (True, True) == (counted_s - said_s < 1, told_s - said_s < 1)
     assert kept
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from xidwatch.core.event import Context
@@ -117,6 +117,13 @@ def census(
 def too_few(slots: Iterable[Slot], expected: int | None) -> int:
     """How many GPUs are missing without a name: fewer are known than the configuration asks for."""
     return max(0, (expected or 0) - sum(slot.on_bus or slot.expected for slot in slots))
+
+
+def standing(slot: Slot) -> tuple[object, ...]:
+    """What of it a person would call a change; readings that move all the time are none."""
+    told = gpu_of(str(slot.pci), slot.answer) if slot.answer is not None else None
+    shown = replace(told, since_us=None) if told is not None else None
+    return slot.pci, slot.on_bus, slot.driver, slot.dead, slot.missing, slot.card, shown
 
 
 def slot_object(slot: Slot) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
+from xidwatch.core.answered import RECOVERING
 from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
@@ -89,6 +90,7 @@ class Case:
         notes: What NCCL said of its ranks, where a collective timed out.
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
+        checks: What the GPUs say of it: latest answer by (GPU, reading).
         clock_spread_s: How far apart nodes wrote the same time-out; None on one node.
         changes: How often its events have changed; `digest` is what `judge` keeps of it until then.
     """
@@ -118,6 +120,7 @@ class Case:
     clock_spread_s: float | None = None
     changes: int = 0
     digest: object = None
+    checks: dict[tuple[PciAddress, str], Context] = field(default_factory=dict)
 
     def needs(self) -> int:
         """Index in RUNGS of the strongest demand that nothing has cleared."""
@@ -222,9 +225,33 @@ class Correlator:
                     case.context.append(context)
         elif context.kind == "task_released":
             return list(self._release(host, context))
-        elif context.kind == "regime":
-            return list(self._note_regime(host, context))
+        elif (completes := {"regime": self._note_regime, "gpu_check": self._note_check}.get(context.kind)) is not None:
+            return list(completes(host, context))
         return []
+
+    def _note_check(self, host: str, context: Context) -> Iterator[Case]:
+        """What the GPU says of a case; one that bore it out and does so no longer has been brought back."""
+        facts = dict(context.facts)
+        name, answer = facts.get("check", ""), facts.get("answer")
+        for case in list(self._open_at.get(host, {}).values()):
+            slots = {fold.finding.event.pci for fold in case.folds.values()}
+            gap = gap_s(case.first.record, context.record)
+            if context.pci is None or context.pci not in slots or (gap is not None and gap < 0):
+                continue
+            before = case.checks.get((context.pci, name))
+            case.checks[context.pci, name] = context
+            was = dict(before.facts).get("answer") if before is not None else None
+            if (was, answer) == ("confirmed", "contradicted") and name in RECOVERING:
+                self._brought_back(case, context)
+            yield case
+
+    def _brought_back(self, case: Case, context: Context) -> None:
+        """The GPU's own word that it is well again: what it was asked for is done, by whatever way."""
+        for wish in case.wishes.values():
+            if wish.finding.event.pci in (context.pci, None):
+                wish.cleared = True
+        if case.needs() == 0 and not case.has("persistent"):
+            self.end(case, "gpu_recovered", context, "awaiting_verification" if case.has("lost") else "resolved")
 
     def _note_regime(self, host: str, context: Context) -> Iterator[Case]:
         """What a GPU did before its fault stands in the picture of the case that began after it."""

@@ -12,11 +12,6 @@ from typing import Literal, TypeAlias, TypeVar
 
 from xidwatch.core.pci import PciAddress
 
-RECOVERY_ACTIONS = (
-    "none", "reset_gpu", "reboot_node", "drain_p2p", "drain_and_reset", "recover_imex", "bus_reset", "system_reboot",
-)  # fmt: skip
-"""By number: NVML_GPU_RECOVERY_ACTION_* (nvml.h, field 230), the same as Xid 154 prints."""
-
 CLOCK_REASONS = (
     "idle", "applications_clocks", "sw_power_cap", "hw_slowdown", "sync_boost", "sw_thermal", "hw_thermal", "hw_power_brake",
     "display_clocks", "board_limit", "reliability",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
+from xidwatch.core.answered import RECOVERY_ACTIONS
 from xidwatch.core.gpu import (
-    RECOVERY_ACTIONS,
     Fabric,
     GpuAnswer,
     GpuState,

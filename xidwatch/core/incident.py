@@ -18,6 +18,7 @@ EndReason = Literal[
     "driver_reload",
     "boot",
     "gpu_replaced",
+    "gpu_recovered",
     "recovered_154",
     "operator",
     "unconfirmed_old",
@@ -94,6 +95,8 @@ class Incident:
         cause: The context line that began it, where no event did.
         figures: Clause that a program's own figures add to the sentence; "" without any.
         sentence: The verdict's one sentence about it.
+        checks: Readings of the GPUs that confirm or contradict it, oldest first.
+        driver_word: What the driver itself asks for, where that can be set beside the recovery.
         machine: The node that it happened on, which decides which commands are right.
     """
 
@@ -122,6 +125,8 @@ class Incident:
     figures: str = ""
     sentence: str = ""
     machine: Machine = UNKNOWN
+    checks: tuple[Context, ...] = ()
+    driver_word: str | None = None
 
     @property
     def at_fault(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
 
 from xidwatch.core.account import NO_XID_SEEN, Names, clause, is_out_of_memory
+from xidwatch.core.answered import RECOVERY_ACTIONS, driver_word
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
@@ -22,6 +23,7 @@ from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member
 from xidwatch.core.ladder import seen_in
 from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.nvlink import Nvlink4Row
+from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import gap_s
 from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Done, Pattern, Rule, Scope, Severity, selected
 from xidwatch.core.verdict import DAY_S, clock_text, event_name, sentence, span_text
@@ -427,6 +429,8 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         context=tuple(case.context[:20]),
         excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
+        checks=tuple(check for _, check in sorted(case.checks.items(), key=lambda pair: pair[1].record.wall_us or 0)),
+        driver_word=driver_word(_driver_actions(case), recovery.rung),
         cause=case.cause,
         figures=_figures(item, names),
     )
@@ -436,6 +440,21 @@ def _hosts(case: Case) -> tuple[str, ...]:
     """The nodes that it hit; where one of them is at fault, that one first."""
     first = case.cause.record.host if case.cause is not None else None
     return tuple(host for host in dict.fromkeys((first, case.host, *case.hosts)) if host)
+
+
+def _driver_actions(case: Case) -> dict[PciAddress, str]:
+    """What the driver asks of each GPU, by its latest word: Xid 154 in the log, NVML."""
+    found: dict[PciAddress, tuple[int, str]] = {}
+    for pci, finding in case.actions.items():
+        value = finding.event.detail.recovery_action if isinstance(finding.event.detail, XidDetail) else None
+        if pci is not None and value is not None and value < len(RECOVERY_ACTIONS):
+            found[pci] = (finding.event.record.wall_us or 0, RECOVERY_ACTIONS[value])
+    for (pci, _), check in case.checks.items():
+        if (action := dict(check.facts).get("action")) is not None and (check.record.wall_us or 0) >= found.get(pci, (0, ""))[
+            0
+        ]:
+            found[pci] = (check.record.wall_us or 0, action)
+    return {pci: action for pci, (_, action) in found.items()}
 
 
 def _figures(item: _Judged, names: Names) -> str:
@@ -499,6 +518,8 @@ def _severity(item: _Judged, rules: list[Rule]) -> Severity:
 def _confidence(item: _Judged) -> Confidence:
     """Matches inside other text are rumours, however many, until a whole line agrees; two facts, or a pointer, are sure."""
     folds = list(item.case.folds.values())
+    if any(dict(check.facts).get("answer") == "confirmed" for check in item.case.checks.values()):
+        return "sure"
     if all(fold.finding.event.record.glued for fold in folds):
         return "unconfirmed"
     facts = {(fold.finding.event.kind, fold.finding.event.code, fold.finding.event.what) for fold in folds}
@@ -590,6 +611,7 @@ def _nothing_to_do(case: Case, root: Rule) -> str:
         "driver_reload": "the driver was loaded anew since",
         "recovered_154": "the driver itself says that the GPU has recovered",
         "gpu_replaced": "another card sits in the slot now",
+        "gpu_recovered": "the GPU itself says that it is well again",
         "released": "no task is stuck any more",
     }
     return reasons.get(case.end_reason or "", root.departs or root.title)
@@ -634,7 +656,8 @@ _CONFIRM = {
 
 def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str]:
     case, event = item.case, item.root.finding.event
-    for name in item.root.finding.rule.confirm:
+    settled = {name for (pci, name), check in case.checks.items() if pci == event.pci and dict(check.facts)["answer"] != "open"}
+    for name in (one for one in item.root.finding.rule.confirm if one not in settled):
         yield _CONFIRM.get(name, name.replace("_", " "))
     if recovery.rung not in ("none", "restart_app") and case.state == "active":
         action = rules.action(recovery.rung)

@@ -56,9 +56,21 @@ def reason(demand: Demand, incident: Incident) -> str:
     return "" if why in (root.rule.title, f"{event_name(root.event)}: {root.rule.title}") else visible(why)
 
 
+def confidence(incident: Incident) -> str:
+    """How sure it is, and why."""
+    agrees = any(dict(check.facts).get("answer") == "confirmed" for check in incident.checks)
+    return "sure (the GPU itself agrees)" if agrees else CONFIDENCE[incident.confidence]
+
+
 def judgement(incident: Incident) -> str:
     """`platform · hardware · critical · sure (independent lines agree)`."""
-    return f"{incident.fault_class} · {incident.origin} · {incident.severity} · {CONFIDENCE[incident.confidence]}"
+    return f"{incident.fault_class} · {incident.origin} · {incident.severity} · {confidence(incident)}"
+
+
+def gpu_says(incident: Incident) -> list[str]:
+    """`confirmed: 0000:3b:00.0: NVML has lost it`, what bears the log out first."""
+    said = [(dict(check.facts).get("answer", "open"), check.record.text) for check in incident.checks]
+    return [f"{answer}: {text}" for answer, text in sorted(said, key=lambda one: one[0] != "confirmed")]
 
 
 def for_the_job(incident: Incident) -> str | None:

@@ -15,10 +15,10 @@ from xidwatch.core.record import Record
 from xidwatch.core.rule import Command, Severity
 from xidwatch.errors import XidwatchError
 from xidwatch.render.answer import (
-    CONFIDENCE,
     SILENCE,
     again,
     all_notes,
+    confidence,
     covered,
     do_now,
     for_the_job,
@@ -160,6 +160,7 @@ class Told:
     cost: str
     why: str
     standing: str
+    driver: str
     fault_class: str
     origin: str
     confidence: str
@@ -250,10 +251,11 @@ class _Writer:
             further_steps=steps[_MOST_COMMANDS:],
             cost=action.cost if action else "",
             why=reason(chosen, incident),
+            driver=incident.driver_word or "",
             standing=state(incident, self.times(incident)) if incident.state != "active" else "",
             fault_class=incident.fault_class,
             origin=incident.origin,
-            confidence=CONFIDENCE[incident.confidence],
+            confidence=confidence(incident),
             answer=memory_or_compute(incident),
             meaning=first_sentences(root.explain, 2),
             job=for_the_job(incident) or "",

@@ -204,6 +204,8 @@ class _Document:
             "evidence": _evidence(incident),
             "excluded": incident.excluded,
             "unknowns": incident.unknowns,
+            "checks": [{"gpu": str(check.pci), "said": check.record.text, **dict(check.facts)} for check in incident.checks],
+            "driver_word": incident.driver_word,
         }
 
     def start(self, incident: Incident) -> Record:

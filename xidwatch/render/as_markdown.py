@@ -17,6 +17,7 @@ from xidwatch.render.answer import (
     covered,
     do_now,
     for_the_job,
+    gpu_says,
     judgement,
     look_now,
     reason,
@@ -167,6 +168,8 @@ class _Ticket:
             )
         for heading, texts in (
             ("Pattern", incident.patterns),
+            ("What the GPU says", tuple(gpu_says(incident))),
+            ("What the driver asks", (incident.driver_word,) if incident.driver_word else ()),
             ("Ruled out", incident.excluded),
             ("Not known", incident.unknowns),
         ):

@@ -16,6 +16,7 @@ from xidwatch.render.answer import (
     covered,
     do_now,
     for_the_job,
+    gpu_says,
     judgement,
     look_now,
     reason,
@@ -88,6 +89,7 @@ class _Report:
                 yield "quiet", f"{' ' * _INDENT}# {counted(left, 'further step')}: xidwatch explain {demand.rung}"
             yield from self._plain("Costs:", [action.cost] if action.cost else [])
         yield from self._plain("Because:", [why] if (why := reason(demand, incident)) else [])
+        yield from self._plain("Driver:", [incident.driver_word] if incident.driver_word else [])
         if incident.state != "active":
             yield from self._plain("State:", [state(incident, self._times(incident))])
 
@@ -165,6 +167,7 @@ class _Report:
             found += self._commands(demand, incident, 2)
         found += self._plain("Again:", [seen] if (seen := again(incident, self.zone)) else [])
         found += self._plain("Pattern:", [f"it {visible(phrase)}" for phrase in incident.patterns])
+        found += self._plain("GPU says:", [visible(text) for text in gpu_says(incident)])
         found += self._plain("Ruled out:", [visible(text) for text in incident.excluded])
         found += self._plain("Not known:", [visible(text) for text in incident.unknowns])
         if found:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from xidwatch.core.gpu import RECOVERY_ACTIONS, Driver, DriverAnswer, GpuAnswer, GpuState, RowRemap
+from xidwatch.core.answered import RECOVERY_ACTIONS
+from xidwatch.core.gpu import Driver, DriverAnswer, GpuAnswer, GpuState, RowRemap
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.regime import look
 from xidwatch.sinks.history import TotalKey

@@ -1,0 +1,314 @@
+"""What the GPU itself says of an incident: each reading that a rule names confirms it, contradicts it, or leaves it open. Pure.
+
+A log line says what the driver saw. Readings from before the fault are compared with those of now, and each answer says
+which reading it rests on. A GPU that gives no answer confirms nothing, except that it gives none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from xidwatch.core.answered import RECOVERY_ACTIONS
+from xidwatch.core.census import Slot, uncorrected
+from xidwatch.core.event import Context
+from xidwatch.core.gpu import (
+    GpuState,
+    Lost,
+    NotFound,
+    NvLink,
+    Refused,
+    ResetRequired,
+    RowRemap,
+    SpareRows,
+    Sram,
+    UnknownError,
+    Unresponsive,
+)  # fmt: skip
+from xidwatch.core.pci import PciAddress
+from xidwatch.core.record import Record
+
+KIND = "gpu_check"
+Answer = Literal["confirmed", "contradicted", "open"]
+OF_MEMORY = frozenset({"ecc_uncorrected", "row_remap_pending", "row_remap_failure", "sram_threshold"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """One GPU of an incident.
+
+    Attributes:
+        slot: How it stands now.
+        before: What it said last before the incident; None when that is not known.
+        since_us: When the incident began, wall clock.
+    """
+
+    slot: Slot
+    before: GpuState | None
+    since_us: int
+
+    @property
+    def now(self) -> GpuState | None:
+        """Its state, if it told one since the incident began."""
+        answer = self.slot.answer
+        return answer if isinstance(answer, GpuState) and answer.at_us >= self.since_us else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One reading set against the log.
+
+    Attributes:
+        name: The rule's word for it (`confirm`).
+        said: The reading, for a person.
+        at_us: Wall clock of the reading.
+        action: The driver's recovery action, where this is about it.
+    """
+
+    name: str
+    pci: PciAddress
+    answer: Answer
+    said: str
+    at_us: int
+    action: str | None = None
+
+
+def checks(names: Iterable[str], seen: Seen, now_us: int) -> Iterator[Check]:
+    """Each named reading of one GPU; the driver's own demand always, spare rows beside any reading of memory."""
+    asked = dict.fromkeys((*names, "recovery_action"))
+    if OF_MEMORY & asked.keys():
+        asked["spare_rows"] = None
+    for name in asked:
+        if (check := _CHECKS.get(name)) is None:
+            continue
+        answer, said = check(seen)
+        state = seen.now
+        action = _action(state) if name == "recovery_action" else None
+        yield Check(
+            name=name, pci=seen.slot.pci, answer=answer, said=said, at_us=state.at_us if state else now_us, action=action
+        )
+
+
+def noted(check: Check, host: str, boot_id: str | None) -> Context:
+    """What history keeps of an answer, so that it stands beside the incident after a restart, too."""
+    facts = [("check", check.name), ("answer", check.answer)]
+    if check.action is not None:
+        facts.append(("action", check.action))
+    record = Record(text=f"{check.pci}: {check.said}", wall_us=check.at_us, host=host or None, boot_id=boot_id)
+    return Context(kind=KIND, record=record, pci=check.pci, facts=tuple(facts))
+
+
+def _action(state: GpuState | None) -> str | None:
+    if state is None or not isinstance(state.recovery_action, int):
+        return None
+    known = 0 <= state.recovery_action < len(RECOVERY_ACTIONS)
+    return RECOVERY_ACTIONS[state.recovery_action] if known else f"action_{state.recovery_action}"
+
+
+Found = tuple[Answer, str]
+
+
+def _silent(seen: Seen) -> Found:
+    """Nothing can be read."""
+    match seen.slot.answer:
+        case Unresponsive(why=why):
+            return "open", f"NVML has not answered: {why}"
+        case Refused() as refused:
+            return "open", f"NVML gives no readings: {refused.text}"
+        case NotFound():
+            return "open", "NVML does not find it, so nothing can be read"
+        case GpuState():
+            return "open", "NVML has not been asked since"
+    return "open", "NVML was not asked"
+
+
+def _refused(reading: object, what: str) -> Found:
+    text = reading.text if isinstance(reading, Refused) else "no answer"
+    return "open", f"{what} cannot be read ({text})"
+
+
+def _not_found(seen: Seen) -> Found:
+    slot, answer = seen.slot, seen.slot.answer
+    if not slot.on_bus:
+        return "confirmed", "it is not on the PCI bus any more"
+    if isinstance(answer, ResetRequired):
+        return "contradicted", "it is on the bus, and NVML finds it: it says that it must be reset"
+    if (gone := _GONE.get(type(answer))) is not None:
+        return "confirmed", gone + (", and its PCI config space reads all ones" if slot.dead else "")
+    if seen.now is not None:
+        return "contradicted", "NVML finds it and it answers: it has come back, or was gone for a moment only"
+    return _silent(seen)
+
+
+_GONE: dict[type, str] = {
+    Lost: "NVML has lost it",
+    NotFound: "NVML does not find it",
+    UnknownError: "it is on the bus, but NVML fails at every question",
+}
+
+
+def _pending(seen: Seen) -> Found:
+    state = seen.now
+    if state is None:
+        return _silent(seen)
+    rows, pages = state.row_remap, state.retired_pages.pending
+    if isinstance(rows, RowRemap):
+        counts = f"{rows.uncorrectable} remapped for uncorrectable errors{_was(seen, rows)}"
+        if rows.pending:
+            return "confirmed", f"a row waits for a reset to be remapped ({counts}): drain and reset when convenient"
+        return "contradicted", f"no row waits ({counts}): a reset has taken it over, or none was needed"
+    if isinstance(pages, bool):
+        return ("confirmed", "a page waits to be retired: drain and reset") if pages else ("contradicted", "no page waits")
+    return _refused(rows, "whether a row waits")
+
+
+def _was(seen: Seen, rows: RowRemap) -> str:
+    before = seen.before.row_remap if seen.before else None
+    return (
+        f", {before.uncorrectable} before"
+        if isinstance(before, RowRemap) and before.uncorrectable != rows.uncorrectable
+        else ""
+    )
+
+
+def _failure(seen: Seen) -> Found:
+    state = seen.now
+    if state is None:
+        return _silent(seen)
+    if not isinstance(state.row_remap, RowRemap):
+        return _refused(state.row_remap, "whether remapping failed")
+    if state.row_remap.failed:
+        return "confirmed", "the remapping-failure flag is set: evidence for an RMA, once the field diagnostic confirms it"
+    return "contradicted", "the remapping-failure flag is not set"
+
+
+def _sram(seen: Seen) -> Found:
+    state = seen.now
+    if state is None:
+        return _silent(seen)
+    if not isinstance(state.sram, Sram):
+        return _refused(state.sram, "the SRAM error threshold")
+    if state.sram.threshold_exceeded:
+        return "confirmed", "the SRAM error threshold is exceeded: field diagnostic, and RMA if it fails"
+    return "contradicted", "the SRAM error threshold is not exceeded"
+
+
+def _ecc(seen: Seen) -> Found:
+    state = seen.now
+    if state is None:
+        return _silent(seen)
+    aggregate, volatile = uncorrected(state, "aggregate"), uncorrected(state, "volatile")
+    if aggregate is None:
+        return "open", "its uncorrected errors cannot be counted (ECC is off, or NVML does not tell)"
+    before = uncorrected(seen.before, "aggregate")
+    places = _places(state)
+    where = f", since the driver was loaded in {places}" if places else ""
+    if before is not None and aggregate > before:
+        return "confirmed", f"{aggregate} uncorrected errors in its life, {before} before{where}"
+    if before is not None:
+        return "contradicted", f"still {aggregate} uncorrected errors in its life, as before: the GPU has not counted this one"
+    if volatile:
+        return "confirmed", f"{volatile} uncorrected since the driver was loaded{f' ({places})' if places else ''}"
+    return "open", f"{aggregate} uncorrected errors in its life, none since the driver was loaded; how many before is not known"
+
+
+def _places(state: GpuState) -> str:
+    """Where the volatile uncorrected errors are: `dram 1, l2 cache 2`."""
+    found = [
+        f"{one.location.replace('_', ' ')} {one.count}"
+        for one in state.ecc
+        if one.count and one.location != "total" and (one.lifetime, one.severity) == ("volatile", "uncorrected")
+    ]
+    return ", ".join(found)
+
+
+def _stuck(seen: Seen) -> Found:
+    answer = seen.slot.answer
+    if isinstance(answer, Unresponsive):
+        return "confirmed", f"NVML gets no answer from it: {answer.why}"
+    if isinstance(answer, UnknownError | Lost | ResetRequired):
+        return "confirmed", f"NVML answers only that it cannot: {answer.text}"
+    return ("contradicted", "NVML answers") if seen.now is not None else _silent(seen)
+
+
+def _demand(seen: Seen) -> Found:
+    state = seen.now
+    if isinstance(seen.slot.answer, ResetRequired):
+        return "confirmed", "NVML says that it must be reset before it can be used"
+    if state is None:
+        return _silent(seen)
+    action = _action(state)
+    if action is None:
+        return _refused(state.recovery_action, "the driver's own demand")
+    if action == "none":
+        return "contradicted", "the driver asks nothing of it (recovery action: none)"
+    return "confirmed", f"the driver itself asks for it (recovery action: {action.replace('_', ' ')})"
+
+
+def _spare(seen: Seen) -> Found:
+    state = seen.now
+    if state is None or not isinstance(state.spare_rows, SpareRows):
+        return "open", "how many spare rows are left cannot be read"
+    rows = state.spare_rows
+    if rows.none or rows.low:
+        return "confirmed", (
+            f"{rows.none} memory banks have no spare row left and {rows.low} only one: the next error there may not be repaired"
+        )
+    return "contradicted", "no memory bank is near its last spare row"
+
+
+def _links(seen: Seen) -> Found:
+    state = seen.now
+    if state is None:
+        return _silent(seen)
+    if not state.nvlinks:
+        return "open", "its NVLinks cannot be read"
+    down = [link.link for link in state.nvlinks if not link.active]
+    old = {link.link: link for link in seen.before.nvlinks} if seen.before else {}
+    worse = [link.link for link in state.nvlinks if link.link in old and _errors(link) > _errors(old[link.link])]
+    said = [f"link {_these(down)} down"] * bool(down) + [f"errors rose on link {_these(worse)}"] * bool(worse)
+    if said:
+        return "confirmed", "; ".join(said)
+    if not old and any(_errors(link) for link in state.nvlinks):
+        return "open", "all links are up; they count errors, how many before is not known"
+    return "contradicted", "all links are up, and their error counters have not moved"
+
+
+def _errors(link: NvLink) -> int:
+    counted = (link.replays, link.recoveries, link.crc_errors, link.recovery_failures, link.symbol_errors)
+    return sum(one for one in counted if isinstance(one, int))
+
+
+def _these(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers))
+
+
+def _pcie(seen: Seen) -> Found:
+    state = seen.now
+    if state is None:
+        return _silent(seen)
+    link = state.pcie
+    if isinstance(link.width, int) and isinstance(link.max_width, int) and link.width < link.max_width:
+        return "confirmed", f"its PCIe link runs {link.width} lanes wide instead of {link.max_width}: seating, riser, slot"
+    before = seen.before.pcie.replays if seen.before else None
+    if not isinstance(link.replays, int):
+        return _refused(link.replays, "its PCIe replays")
+    if isinstance(before, int):
+        rose = link.replays > before
+        return ("confirmed" if rose else "contradicted"), f"{link.replays} PCIe replays, {before} before"
+    return "open", f"{link.replays} PCIe replays since the driver was loaded; how many before is not known"
+
+
+_CHECKS: dict[str, Callable[[Seen], Found]] = {
+    "gpu_not_found": _not_found,
+    "row_remap_pending": _pending,
+    "row_remap_failure": _failure,
+    "sram_threshold": _sram,
+    "ecc_uncorrected": _ecc,
+    "nvml_stuck": _stuck,
+    "recovery_action": _demand,
+    "nvlink_errors": _links,
+    "pcie_replays": _pcie,
+    "spare_rows": _spare,
+}
