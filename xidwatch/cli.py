@@ -497,6 +497,12 @@ def _demo(options: argparse.Namespace) -> int:
     return run(options, lambda speed: Manner(say, _width(), _wants_color(options.color), speed))
 
 
+def _evidence_arguments(parser: argparse.ArgumentParser) -> None:
+    from xidwatch.evidencecli import add_arguments
+
+    add_arguments(parser)
+
+
 def _rules_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rules", metavar="DIR", action="append", default=[], help="folder of further rules; may be given again"
@@ -522,6 +528,7 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
     "history": ("every event that the daemon kept", _daemon("add_history")),
     "incident": ("list, show or close incidents", _daemon("add_incident")),
     "maintenance": ("planned work: nothing pages while it lasts", _daemon("add_maintenance")),
+    "evidence": ("one archive about one GPU, for the vendor or the next engineer", _evidence_arguments),
     "hook": ("runs the site's program for every incident", _hook_arguments),
     "demo": ("a whole incident on a machine without a GPU", _demo_arguments),
     "install-service": ("put the systemd units in place", _install_arguments),
