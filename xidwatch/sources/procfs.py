@@ -3,12 +3,12 @@
 What may be read of a stuck task without being stuck with it (linux 6.18, fs/proc/base.c, array.c, task_mmu.c):
 
 - `stat`, `status`, `comm`, `wchan`, `children`, the names in `fd/` and `task/`: spinlocks and RCU only.
-- `stack` and `syscall` wait for the task's exec_update_lock (before 5.11 its cred_guard_mutex), which a task that is stuck in
+- `stack` and `syscall` wait for the task's exec_update_lock (before 5.7 its cred_guard_mutex), which a task that is stuck in
   execve holds; `cgroup` for cgroup_mutex in older kernels; the driver's own files below `driver/nvidia` for the driver.
   All but the last are killable waits. They are read in a thread that may be lost, see `evidence`.
-- `cmdline`, `environ`, `maps`, `smaps`, `numa_maps`, `map_files`, `mem`: mmap_lock, or the task's own pages. A task stuck in a
-  page fault holds it, and the reader joins the wait (so do `ps -f` and `pgrep -f`). Nothing here reads any of them; a GPU that
-  is mapped is open too.
+- `cmdline`, `environ`, `smaps`, `numa_maps`, `map_files`, `mem`, before 6.17 also `maps`: mmap_lock, or the task's own pages. A
+  task stuck in a page fault holds it, and the reader joins the wait (so do `ps -f` and `pgrep -f`). Nothing here reads any of
+  them; a GPU that is mapped is open too. Tried on such a task in tests/system/test_stuck_reads.py.
 """
 
 from __future__ import annotations
