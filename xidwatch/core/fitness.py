@@ -136,7 +136,7 @@ _ANSWERS = {
     "lost": ("lost", "NVML says that it is lost: it has fallen off the bus or is out of reach", "xidwatch explain 79"),
     "reset_required": ("needs a reset", "NVML says that it must be reset before it can be used",
                        "nvidia-smi --gpu-reset -i {pci}"),
-    "unknown_error": ("NVML unknown error", "NVML answers «unknown error», often the only sign of a dead GSP",
+    "unknown_error": ("NVML unknown error", "NVML answers 'unknown error', often the only sign of a dead GSP",
                       "nvidia-smi -q -i {pci}"),
     "driver_not_loaded": ("driver not loaded", "the NVIDIA kernel module is not loaded", "modprobe nvidia; dmesg | grep NVRM"),
     "version_mismatch": ("driver/library version mismatch", "the NVML library is not of the loaded module's version, so that "
@@ -180,7 +180,7 @@ def _of_state(gpu: Gpu) -> Iterator[Finding]:
 
 def _demand(gpu: Gpu, action: str) -> Finding:
     words = action.replace("_", " ")
-    return _about(gpu, "driver_asks", f"driver asks: {words}", f"the driver's own recovery action is «{words}»",
+    return _about(gpu, "driver_asks", f"driver asks: {words}", f"the driver's own recovery action is '{words}'",
                   f"nvidia-smi -q -i {gpu.pci} | grep -i 'recovery action'")  # fmt: skip
 
 
@@ -273,7 +273,7 @@ def _unknown(node: Node) -> Iterator[Finding]:
         elif gpu.answer not in (None, "state", "unresponsive", *_ANSWERS) and not _is_others(node, gpu):
             words = (gpu.answer or "").replace("_", " ")
             yield _about(
-                gpu, f"gpu_{gpu.answer}", f"NVML: {words}", f"NVML answers «{words}» instead of a state", "nvidia-smi -L"
+                gpu, f"gpu_{gpu.answer}", f"NVML: {words}", f"NVML answers '{words}' instead of a state", "nvidia-smi -L"
             )
 
 

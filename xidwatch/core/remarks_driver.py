@@ -145,7 +145,7 @@ CHECKS = (
           why="the driver prints no Xid at all"),
     Check(id="library_version", look=_library_version,
           command="reboot, or reload the driver: rmmod nvidia_uvm nvidia_drm nvidia_modeset nvidia; modprobe nvidia",
-          why="programs that start now fail with «Driver/library version mismatch»; running ones go on"),
+          why="programs that start now fail with 'Driver/library version mismatch'; running ones go on"),
     Check(id="module_on_disk", look=_module_on_disk, command="reboot, or reload the driver, at a time of your choosing",
           why="the next reboot changes the driver, perhaps in the middle of an incident"),
     Check(id="driver_bound", look=_driver_bound, command="lspci -k -d 10de:",
