@@ -10,6 +10,7 @@ Nothing here may wait: disks have threads of their own, followers have bounded b
 from __future__ import annotations
 
 import contextlib
+import gc
 import selectors
 import signal
 import socket
@@ -40,7 +41,15 @@ from xidwatch.gpus import Gpus
 from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.followers import Followers
 from xidwatch.sinks.history import Entry, History, Limits, Note, TotalKey
-from xidwatch.sinks.metrics import SeriesBudget, Snapshot, counters_for, incident_counter, timestamp_of, zero_totals
+from xidwatch.sinks.metrics import (
+    SeriesBudget,
+    Snapshot,
+    counters_for,
+    early_counters,
+    incident_counter,
+    timestamp_of,
+    zero_totals,
+)
 from xidwatch.sinks.service import Service
 from xidwatch.sinks.statefile import StateFile
 from xidwatch.sinks.web import WebServer
@@ -61,6 +70,10 @@ _CARDS_S = 86_400.0
 _CLOSE_S = 5.0
 _NVML = "nvml"
 """Source of what the GPUs said, in the history."""
+_SWITCH_S = 0.0005
+_FRESH_S = 0.05
+_NEWS_S = 0.002
+"""How old a snapshot may be while records pour in, and while there is something new to show."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +155,17 @@ class Watch:
         self._latencies: dict[str, Latencies] = {}
         self._last_state = ""
         self._web: WebServer | None = None
+        self._refreshed_s, self._news, self._stale = 0.0, False, False
         self.snapshot = Snapshot()
 
     def run(self) -> int:
         """Watch until told to stop. Returns the exit code."""
         self._open()
+        # A thread that draws up a page or writes to the disk would keep the loop waiting for 5 ms at a time.
+        sys.setswitchinterval(_SWITCH_S)
+        # What is there now stays: looking through it for garbage would stop the loop for tens of milliseconds.
+        gc.collect()
+        gc.freeze()
         try:
             self._service.ready(f"watching {', '.join(source.name for source in self._sources)}")
             while not self._stopping:
@@ -206,8 +225,8 @@ class Watch:
         self._step()
         self._web = WebServer(config.listen, lambda: self.snapshot, config.web_config_file)
         self._web.start()
-        self._tasks.start()
         self._put_state()
+        self._tasks.start()
 
     def _remember(self) -> None:
         """Live through the stored past again, the operator's acts in their places."""
@@ -263,6 +282,8 @@ class Watch:
             waits.append(due_s)
         if (deadline := self.engine.deadline_us()) is not None:
             waits.append((deadline - self._clocks.wall_us()) / 1e6)
+        if self._stale:
+            waits.append(self._refreshed_s + (_NEWS_S if self._news else _FRESH_S) - now)
         return max(0.0, min([_HOUSEKEEPING_S, *waits]))
 
     def _step(self) -> None:
@@ -326,6 +347,18 @@ class Watch:
             for finding in born:
                 if self._tasks is not None:
                     self._tasks.heard(finding.event)
+                self._clock_in(source.name, finding.event)
+
+    def _clock_in(self, source: str, event: Event) -> None:
+        """An event is born: what can be counted of it already is shown at once."""
+        if early_counters(event):
+            self._news = True
+            self._count_delay(source, event)
+
+    def _count_delay(self, source: str, event: Event) -> None:
+        if event.record.wall_us is not None:
+            late_s = (self._clocks.wall_us() - event.record.wall_us) / 1e6
+            self._latencies.setdefault(source, Latencies()).add(late_s)
 
     def _rest(self, source: LiveSource) -> None:
         """A source whose events are all complete may be resumed behind what it has delivered."""
@@ -352,6 +385,7 @@ class Watch:
                 totals=counts,
             )
         )
+        self._news = self._news or new
         if new and self._tasks is not None:
             self._tasks.replayed(settled.identity, item)
         if not new or not counts or record.wall_us is None:
@@ -362,7 +396,8 @@ class Watch:
         if isinstance(item, Event):
             if self._gpus is not None:
                 self._gpus.happened(item.kind)
-            self._latencies.setdefault(settled.source, Latencies()).add((self._clocks.wall_us() - record.wall_us) / 1e6)
+            if not early_counters(item):
+                self._count_delay(settled.source, item)
 
     def _keep_cards(self, cards: Iterable[tuple[PciAddress, Card]]) -> None:
         """Remember which card sits where: another one in a slot ends what the old one had, and one that is gone is missed."""
@@ -389,6 +424,7 @@ class Watch:
                 self._consulted = -1
             self._followers.publish(self._message(_kind(change), change.incident))
         if worth:
+            self._news = True
             self._put_state()
             self._say_status()
 
@@ -655,10 +691,24 @@ class Watch:
     # metrics
 
     def _refresh(self) -> None:
-        health = self._history.health()
-        self.snapshot = Snapshot(
-            totals=self._history.totals(),
-            times=dict(self._times),
+        """Show what is known now; in a flood not at every turn, and what is no event's least of all."""
+        now_s = self._clocks.steady_s()
+        self._stale = now_s - self._refreshed_s < (_NEWS_S if self._news else _FRESH_S)
+        if not self._stale:
+            self._refreshed_s, self._news = now_s, False
+            self.snapshot = self._made_snapshot()
+
+    def _made_snapshot(self) -> Snapshot:
+        health, totals, times = self._history.health(), self._history.totals(), dict(self._times)
+        for identity, event in self.engine.unfinished():
+            if not self._history.knows(identity):
+                for key in self._budget.admit(early_counters(event)):
+                    totals[key] = totals.get(key, 0.0) + 1
+                    if (last := timestamp_of(key)) is not None and event.record.wall_us is not None:
+                        times[last] = max(times.get(last, 0.0), event.record.wall_us / 1e6)
+        return Snapshot(
+            totals=totals,
+            times=times,
             incidents=tuple(active(list(self.engine.incidents.values()))),
             driver_actions=self._driver_actions(),
             sources={source.name: source.health() for source in self._sources},

@@ -326,6 +326,10 @@ class Correlator:
         ended, self._ended = self._ended, []
         return ended
 
+    def has_news(self) -> bool:
+        """Whether a case has ended or was swallowed since these were last taken."""
+        return bool(self._ended or self._merged)
+
     def take_merged(self) -> list[Case]:
         """Cases that another one has swallowed since the last call."""
         merged, self._merged = self._merged, []

@@ -6,8 +6,7 @@ two sources may bring the same line.
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from xidwatch.core.boots import BootTurns
@@ -18,7 +17,7 @@ from xidwatch.core.findings import judge_event
 from xidwatch.core.fleet import join_fleet
 from xidwatch.core.floor import Floor
 from xidwatch.core.hosts import HostBook
-from xidwatch.core.identity import Identities
+from xidwatch.core.identity import Identities, LatestNames
 from xidwatch.core.incident import Finding, Incident
 from xidwatch.core.job import Job
 from xidwatch.core.judge import incident_id, judge
@@ -35,8 +34,9 @@ OWNER_US = 15_000
 LONGEST_WAIT_US = 2_000_000
 OLD_US = 3_600_000_000
 """Back-fill older than this opens nothing: nobody is woken for what ended an hour ago."""
-_MOST_SEEN = 100_000
+_MOST_SEEN = 50_000
 _MOST_CASES = 500
+_QUIET_EVERY_US = 1_000_000
 _TICK_US = 5_000_000
 
 
@@ -95,10 +95,10 @@ class Engine:
         self.whose: Callable[[Event], Job | None] = lambda _event: None
         self.awaits: Callable[[Event], bool] = lambda _event: False
         self._sources: dict[str, _Source] = {}
-        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._seen = LatestNames(_MOST_SEEN)
         self._boots = BootTurns()
         self._touched: list[Case] = []
-        self._replayed_us = 0
+        self._replayed_us = self._quiet_us = 0
 
     def replay(self, identity: str, item: Event | Context, then_us: int) -> None:
         """Take an item from history as it was taken then: what happened in between by silence happens again.
@@ -108,7 +108,7 @@ class Engine:
         if then_us - self._replayed_us > _TICK_US:
             self._replayed_us = then_us
             self._end_quiet(then_us)
-        self._remember(identity)
+        self._seen.add(identity)
         self._boot(item.record, then_us)
         self._place(item, then_us)
 
@@ -128,7 +128,7 @@ class Engine:
                 if isinstance(item, Event):
                     here.twice.add(item.uid)
             else:
-                self._remember(mark)
+                self._seen.add(mark)
                 here.waiting[key] = _Waiting(item, mark, now_us, now_us)
                 if isinstance(item, Event):
                     born.append(judge_event(item, self.correlator, self.rules))
@@ -154,15 +154,24 @@ class Engine:
                 if now_us - waiting.since_us < OWNER_US and not everything and self._awaited(waiting):
                     break
                 del source.waiting[key]
+                if isinstance(waiting.item, Event) and key in still_open:
+                    source.parser.close(waiting.item.uid)
                 item = self._owned(waiting.item)
                 done.append(Settled(waiting.identity, name, item, self._place(item, waiting.since_us)))
         return done
+
+    def unfinished(self) -> Iterator[tuple[str, Event]]:
+        """Events that are born and not complete yet, with their identities."""
+        for source in self._sources.values():
+            for waiting in source.waiting.values():
+                if isinstance(waiting.item, Event):
+                    yield waiting.identity, waiting.item
 
     def observe(self, identity: str, source: str, item: Event | Context, now_us: int) -> Settled | None:
         """Take something complete that no log told; None when it is known already."""
         if identity in self._seen:
             return None
-        self._remember(identity)
+        self._seen.add(identity)
         return Settled(identity, source, item, self._place(item, now_us))
 
     def _owned(self, item: Event | Context) -> Event | Context:
@@ -186,7 +195,11 @@ class Engine:
 
     def changes(self, now_us: int) -> list[Change]:
         """Incidents that are new or different since the last call."""
-        self._end_quiet(now_us)
+        if abs(now_us - self._quiet_us) >= _QUIET_EVERY_US:
+            self._quiet_us = now_us
+            self._end_quiet(now_us)
+        if not self._touched and not self.correlator.has_news():
+            return []
         if any("nccl_timeout" in (fold.finding.event.kind for fold in case.folds.values()) for case in self._touched):
             join_fleet(self.correlator)
         touched = {id(case): case for case in (_final(case) for case in self._touched)}
@@ -259,18 +272,17 @@ class Engine:
         if (boot := self._boots.turn(record.host, record)) is not None:
             self._place(boot, now_us)
 
-    def _remember(self, identity: str) -> None:
-        self._seen[identity] = None
-        if len(self._seen) > _MOST_SEEN:
-            self._seen.popitem(last=False)
-
     def _end_quiet(self, now_us: int) -> None:
         for host in {case.host for case in self.correlator.cases if case.state == "active"}:
             self.correlator.tick(Record(text="", wall_us=now_us, host=host or None), host)
 
     def _forget(self) -> None:
-        ended = [case for case in self.correlator.cases if case.state == "resolved"]
-        for case in ended[: max(0, len(self.correlator.cases) - _MOST_CASES)]:
+        cases = self.correlator.cases
+        too_many = len(cases) - _MOST_CASES
+        if too_many <= 0:
+            return
+        ended = [case for case in cases if case.state == "resolved"]
+        for case in ended[:too_many]:
             self.correlator.forget(case)
             self.incidents.pop(incident_id(case), None)
 

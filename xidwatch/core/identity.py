@@ -28,3 +28,27 @@ class Identities:
         clock = record.since_boot_us if record.since_boot_us is not None else record.wall_us
         identity = f"{record.boot_id}\0{clock}\0{ordinal}\0{text}"
         return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+class LatestNames:
+    """Names had lately, in little memory: the latest `most` for sure, and up to as many before them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._names: set[int] = set()
+        self._older: set[int] = set()
+
+    def __contains__(self, name: str) -> bool:
+        digest = _digest(name)
+        return digest in self._names or digest in self._older
+
+    def add(self, name: str) -> None:
+        """Remember one."""
+        if len(self._names) >= self._most:
+            self._names, self._older = set(), self._names
+        self._names.add(_digest(name))
+
+
+def _digest(name: str) -> int:
+    """Sixty-three bits of it, the same in every process."""
+    return int.from_bytes(hashlib.blake2b(name.encode("utf-8", "surrogateescape"), digest_size=8).digest(), "big") >> 1

@@ -89,7 +89,7 @@ class Parser:
                 self.malformed.append(record)
             return
         for event in started:
-            if family is not None and (left := family.open_for(event)):
+            if family is not None and (left := family.open_for(event)) and not (left == 1 and _is_whole(event)):
                 self._open.appendleft(_Open(event, family, left))
             if not event.provisional:
                 yield event
@@ -99,6 +99,11 @@ class Parser:
     def still_open(self) -> set[tuple[int, int, int]]:
         """Events that a later record may still extend."""
         return {item.event.uid for item in self._open if item.left > 0}
+
+    def close(self, uid: tuple[int, int, int]) -> None:
+        """Extend an event no more: it has been taken for complete, and what comes later is another."""
+        self._wish = None
+        self._open = deque((item for item in self._open if item.event.uid != uid), maxlen=_MOST_OPEN)
 
     def further(self) -> Further:
         """What the open events wish to see. Skipped lines show in `Record.seq`."""
@@ -137,6 +142,11 @@ class Parser:
         if spent:
             self._open = deque((item for item in self._open if item.left > 0), maxlen=_MOST_OPEN)
         return found
+
+
+def _is_whole(event: Event) -> bool:
+    """Whether an Xid's text cannot go on in the next record: the kernel itself, unlike a mail program, wraps no line."""
+    return event.kind == "xid" and event.record.trusted in ("kernel", "injected")
 
 
 def _start(record: Record) -> tuple[ModuleType | None, tuple[Event, ...]]:

@@ -16,11 +16,19 @@ from xidwatch.core.rule import SEVERITIES
 from xidwatch.sinks.families import FAMILIES, Family
 from xidwatch.sinks.history import HistoryHealth, TotalKey
 from xidwatch.sinks.snapshot import Buckets, Snapshot, SourceState
-from xidwatch.sinks.totals import SeriesBudget, counters_for, incident_counter, timestamp_of, xid_counter, zero_totals
+from xidwatch.sinks.totals import (
+    SeriesBudget,
+    counters_for,
+    early_counters,
+    incident_counter,
+    timestamp_of,
+    xid_counter,
+    zero_totals,
+)
 
 __all__ = [
-    "DRIVER_ACTIONS", "SeriesBudget", "Snapshot", "counters_for", "exposition", "incident_counter", "timestamp_of",
-    "zero_totals",
+    "DRIVER_ACTIONS", "SeriesBudget", "Snapshot", "counters_for", "early_counters", "exposition", "incident_counter",
+    "timestamp_of", "zero_totals",
 ]  # fmt: skip
 
 DRIVER_ACTIONS = (

@@ -36,6 +36,16 @@ def counters_for(finding: Finding) -> tuple[TotalKey, ...]:
     return (*_of_kind(finding), fault)
 
 
+def early_counters(event: Event) -> tuple[TotalKey, ...]:
+    """Of these the ones that no later line can change: they may be shown as soon as the event is born.
+
+    A stack tells for what a task waits, a word whether an SXid is fatal; an Xid's number and place stand in its first line.
+    """
+    if event.kind != "xid" or event.pci is None or event.record.trusted == "no":
+        return ()
+    return (xid_counter(event),)
+
+
 def incident_counter(incident: Incident) -> TotalKey:
     """The counter that an incident raises when it opens."""
     labels = (("class", incident.fault_class), ("origin", incident.origin), ("severity", incident.severity))
