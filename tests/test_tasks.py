@@ -296,6 +296,31 @@ def test_an_xid_names_the_job_of_a_process_that_is_gone(node: Node) -> None:
     assert ("7d9e1c50-2f3b-4a6e-9b1d-0c2f4e6a8b10", "ab" * 32) == (job.pod, job.container)
 
 
+SLURM = "0::/system.slice/slurmstepd.scope/job_{}/step_0/user/task_0\n"
+
+
+@pytest.mark.parametrize(
+    ("jobs", "expected"), [((), None), (("7",), "7"), (("7", "7"), "7"), (("7", "8"), None)]
+)  # fmt: skip
+def test_a_line_without_a_pid_is_the_only_jobs_on_the_gpu(node: Node, jobs: tuple[str, ...], expected: str | None) -> None:
+    """An uncorrectable error names no process; one job on the card is told, of two nobody knows which. Monitors do not count."""
+    node.tree.put(
+        FakeTask(60, uid=0, files={"cgroup": "0::/system.slice/nvidia-dcgm.service\n"}, descriptors={4: "/dev/nvidia0"})
+    )
+    for number, job in enumerate(jobs):
+        node.tree.put(FakeTask(70 + number, files={"cgroup": SLURM.format(job)}, descriptors={4: "/dev/nvidia0"}))
+    node.later(0)
+    node.once(lambda: len(node.tasks.state(node.engine.rules)["holders"]) == len(jobs) + 1)
+    node.later(1)
+    node.later(1)
+    node.hear(
+        "NVRM: Xid (PCI:0000:3b:00): 48, pid='<unknown>', name=<unknown>, An uncorrectable double bit error (DBE) has been detected on GPU"
+    )
+    node.later(1)
+    (found,) = [settled.item.job for settled in node.kept if isinstance(settled.item, Event)]
+    assert expected == (found.slurm_job if found is not None else None)
+
+
 def test_a_pid_that_was_given_again_is_the_new_process(node: Node) -> None:
     """A line after the death of the process that had the pid is not about it."""
     node.tree.put(FakeTask(88, files={"cgroup": "0::/system.slice/old.service\n"}, descriptors={4: "/dev/nvidia0"}))

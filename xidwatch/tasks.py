@@ -11,7 +11,7 @@ from xidwatch.config import DState
 from xidwatch.core.blocked import Blocked, Hidden
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.event import Context, Event, HungTaskDetail
-from xidwatch.core.holders import Holder, who
+from xidwatch.core.holders import Holder, sole_job, who
 from xidwatch.core.job import Job
 from xidwatch.core.record import Record
 from xidwatch.core.wait import is_worth_an_incident, observation, with_owner
@@ -24,6 +24,7 @@ from xidwatch.sources.taskscan import Clocks, Earlier, Patience, TaskScan, View
 SOURCE = "tasks"
 """Name of the source in the history; its position is the waits that go on."""
 _STREAM = 9
+_OF_A_GPU = ("xid", "nvrm")
 _MOST_TOLD = 1000
 _MOST_OWNERS = 1000
 _ASK_AGAIN_US = 5_000_000
@@ -155,13 +156,19 @@ class Tasks:
     # what the loop takes
 
     def whose(self, event: Event) -> Job | None:
-        """Whose job an event's pid is, or was when the line was written."""
-        if event.pid is None or (self._scan is not None and not self._scan.view.sight.host_pids):
+        """Whose job an event's pid is, or was when the line was written; without a pid the only job on the GPU."""
+        if self._scan is None or not self._scan.view.sight.host_pids:
             return None
-        found = self._scan.found(event.pid) if self._scan is not None else None
+        if event.pid is None:
+            return self._job_on(event) if event.kind in _OF_A_GPU and event.gpu_instance is None else None
+        found = self._scan.found(event.pid)
         known = [*self._holders(event.pid), *([found] if found is not None else [])]
         holder = who(known, event.pid, event.record.wall_us)
         return holder.job if holder is not None and holder.job else None
+
+    def _job_on(self, event: Event) -> Job | None:
+        view, pci = self._view(), event.pci
+        return sole_job(view.holders, str(pci), event.record.wall_us) if view is not None and pci is not None else None
 
     def news(self) -> Iterator[tuple[str, Event | Context]]:
         """(identity, event) of waits that have become incidents' matter, (identity, context) of those that are over."""

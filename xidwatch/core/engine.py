@@ -175,7 +175,7 @@ class Engine:
         return Settled(identity, source, item, self._place(item, now_us))
 
     def _owned(self, item: Event | Context) -> Event | Context:
-        if not isinstance(item, Event) or item.pid is None or item.job is not None:
+        if not isinstance(item, Event) or item.job is not None:
             return item
         return replace(item, job=job) if (job := self.whose(item)) is not None else item
 

@@ -280,7 +280,8 @@ class Event:
         gpu_uuid: `GPU-...` when the line itself names it.
         pid, process: None when missing or `<unknown>`.
         pid_role: "owner" of the channel, or "victim" that merely asked (119).
-        job: Whose work the pid is, as the daemon knew it at that moment; None in a log, whose lines have no more than the pid.
+        job: Whose work the pid is, or, where the line names none, the one job that had the GPU, as the daemon knew it at that
+            moment; None in a log, whose lines have no more than the pid.
         record: Its first record.
         last_record: Its latest record.
         lines: Printed lines that carry the event's own prefix.

@@ -91,6 +91,25 @@ def who(holders: Iterable[Holder], pid: int, wall_us: int | None) -> Holder | No
     return max(fitting, key=lambda one: one.start, default=None)
 
 
+def sole_job(holders: Iterable[Holder], gpu: str, wall_us: int | None) -> Job | None:
+    """The one job that had this GPU (PCI address) at that time; None where there was none, or more than one.
+
+    Services of the node, such as monitors, hold every GPU and are nobody's work.
+    """
+    here = [one.job for one in holders if gpu in one.gpus and one.job and (wall_us is None or _lived(one, wall_us))]
+    work = {job for job in here if job.slurm_job or job.pod or job.container}
+    if len(work) > 1:
+        work = {_without_part(job) for job in work}
+    return work.pop() if len(work) == 1 else None
+
+
+def _without_part(job: Job) -> Job:
+    """The Slurm job without its step, the pod without its container."""
+    if job.slurm_job:
+        return replace(job, slurm_step=None, container=None, runtime=None)
+    return replace(job, container=None, runtime=None, uid=None, user=None) if job.pod else job
+
+
 def _lived(holder: Holder, wall_us: int) -> bool:
     ended_us = wall_us if holder.dead_us is None else holder.dead_us + _SLACK_US
     return holder.started_us - _SLACK_US <= wall_us <= ended_us

@@ -98,7 +98,7 @@ def _owners(group: Iterable[Member]) -> str:
             known += [str(event.pid)] if event.pid is not None else []
     who = names((_who(name, numbers) for name, numbers in pids.items()), 2)
     jobs = names((words for event in events if (words := job_words(event.job))), 2)
-    who = f"{who}, {jobs}" if who and jobs else who
+    who = ", ".join(part for part in (who or "its job", jobs) if part) if jobs else who
     return f"asked by {who}" if who and events[0].pid_role == "victim" else who
 
 
