@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -25,6 +26,13 @@ from xidwatch.democli import _played
 SOON_S = 60.0
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 _pause = Event().wait
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """An empty folder with a short name: a socket's path has room for no long one, and the demo would go elsewhere."""
+    with tempfile.TemporaryDirectory(prefix="xw-", dir="/tmp") as folder:
+        yield Path(folder)
 
 
 def command(*arguments: str) -> list[str]:
@@ -82,15 +90,15 @@ def kept(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.parametrize("story", [story.name for story in STORIES])
-def test_every_story_comes_as_told(story: str, tmp_path: Path) -> None:
+def test_every_story_comes_as_told(story: str, place: Path) -> None:
     """Exit status 0, nobody complains, no process and no file is left."""
-    code, said, complaints = told(tmp_path, "--story", story)
+    code, said, complaints = told(place, "--story", story)
     assert (0, "") == (code, complaints), said
     assert "All came as told." in said
-    assert ([], []) == (processes(tmp_path), list(tmp_path.iterdir()))
+    assert ([], []) == (processes(place), list(place.iterdir()))
 
 
-def test_nobody_takes_it_for_real(tmp_path: Path) -> None:
+def test_nobody_takes_it_for_real(place: Path) -> None:
     """Each paragraph says that it is a demo, and so does whatever the daemon shows or sends."""
     with Theatre("include healthy.txt") as theatre:
         theatre.kernel(["NVRM: Xid (PCI:0000:61:00): 79, GPU has fallen off the bus."])
@@ -104,61 +112,62 @@ def test_nobody_takes_it_for_real(tmp_path: Path) -> None:
     assert [1.0] == [one.value for one in demo]
     assert status.startswith("demo: ") and "made up" in status
     assert {(True, "demo")} == {(one["demo"], one["host"]) for one in heard}
-    _, said, _ = told(tmp_path, "--story", "application")
+    _, said, _ = told(place, "--story", "application")
     assert [] == [block for block in said.split("\n\n") if "demo" not in block.splitlines()[0]]
 
 
-def test_nothing_real_is_open(tmp_path: Path) -> None:
+def test_nothing_real_is_open(place: Path) -> None:
     """No process of a demo has the kernel's log, a GPU, or a folder of the service open; it listens on the loopback alone."""
-    with kept(tmp_path) as demo:
-        opened = {str(link.readlink()) for pid in processes(tmp_path) for link in Path(f"/proc/{pid}/fd").iterdir()}
-        assert len(processes(tmp_path)) >= 3, "daemon, hook and NVML's child"
+    with kept(place) as demo:
+        opened = {str(link.readlink()) for pid in processes(place) for link in Path(f"/proc/{pid}/fd").iterdir()}
+        assert len(processes(place)) >= 3, "daemon, hook and NVML's child"
         assert [] == [path for path in opened if re.match(r"/dev/(kmsg|nvidia)|/(etc|run|var/lib)/", path)]
         assert demo.poll() is None
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 0), (signal.SIGTERM, 0), (signal.SIGHUP, 0)])
-def test_keep_ends_at_a_signal(number: signal.Signals, code: int, tmp_path: Path) -> None:
+def test_keep_ends_at_a_signal(number: signal.Signals, code: int, place: Path) -> None:
     """Ctrl-C, SIGTERM and a closed terminal end what was kept, and clean up."""
-    with kept(tmp_path) as demo:
+    with kept(place) as demo:
         demo.send_signal(number)
         assert code == demo.wait(SOON_S)
-        assert ([], []) == (processes(tmp_path), list(tmp_path.iterdir()))
+        assert ([], []) == (processes(place), list(place.iterdir()))
 
 
-def test_ctrl_c_in_the_middle_cleans_up(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_middle_cleans_up(place: Path) -> None:
     """The exit status is that of an interruption, nothing is left, and no traceback is shown."""
     slow = [sys.executable, "-m", "xidwatch", "demo", "--speed", "0.01"]
-    process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(tmp_path))
+    process = subprocess.Popen(slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(place))
     assert process.stdout is not None
     while "answer through NVML" not in process.stdout.readline():
         continue
     process.send_signal(signal.SIGINT)
     _, complaints = process.communicate(timeout=SOON_S)
     assert (130, "") == (process.returncode, complaints)
-    assert ([], []) == (processes(tmp_path), list(tmp_path.iterdir()))
+    assert ([], []) == (processes(place), list(place.iterdir()))
 
 
-def test_kill_9_leaves_no_process(tmp_path: Path) -> None:
+def test_kill_9_leaves_no_process(place: Path) -> None:
     """Daemon, hook and NVML's child end with the demo, however it ends."""
-    with kept(tmp_path) as demo:
+    with kept(place) as demo:
+        assert len(processes(place)) >= 3
         demo.kill()
         demo.wait()
-        until(lambda: not processes(tmp_path), "they end")
+        until(lambda: not processes(place), "they end")
 
 
-def test_narrow_and_without_colour(tmp_path: Path) -> None:
+def test_narrow_and_without_colour(place: Path) -> None:
     """In 40 columns only what cannot be broken is longer; piped, or with NO_COLOR, there is no escape in it."""
-    _, said, _ = told(tmp_path, "--story", "application", COLUMNS="40")
+    _, said, _ = told(place, "--story", "application", COLUMNS="40")
     assert "\x1b" not in said
     assert [] == [line for line in said.splitlines() if len(line) > 40 and " " in line.strip()]
-    _, said, _ = told(tmp_path, "--story", "application", "--color", "always")
+    _, said, _ = told(place, "--story", "application", "--color", "always")
     assert "\x1b[" in said
 
 
-def test_a_terminal_without_utf8(tmp_path: Path) -> None:
+def test_a_terminal_without_utf8(place: Path) -> None:
     """What it cannot show is shown in ASCII."""
-    code, said, complaints = told(tmp_path, "--story", "application", PYTHONIOENCODING="ascii", LC_ALL="C")
+    code, said, complaints = told(place, "--story", "application", PYTHONIOENCODING="ascii", LC_ALL="C")
     assert (0, "") == (code, complaints)
     assert "memory - application - info" in said
 
@@ -207,15 +216,15 @@ def test_awaited(change: dict[str, Any], *, met: bool) -> None:
     assert not Awaited("xid 79", "critical", "reboot_node", "now", ("a",), frozenset({79}), 4).is_met_by(incident)
 
 
-def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
+def test_a_scenario_of_ones_own(place: Path) -> None:
     """Its kernel lines are printed when they are due, its GPUs are asked, and what came of it is told."""
-    mine = tmp_path / "mine.txt"
+    mine = place / "mine.txt"
     mine.write_text(
         "include healthy.txt\nat 1\n3 fail * 15\n"
         "kernel NVRM: Xid (PCI:0000:61:00): 79, pid=7, name=a#b, GPU has fallen off the bus.\n",
         encoding="ascii",
     )
-    folder = tmp_path / "tmp"
+    folder = place / "tmp"
     folder.mkdir()
     code, said, complaints = told(folder, "--scenario", str(mine))
     assert (0, "") == (code, complaints)
@@ -233,17 +242,17 @@ def test_a_scenario_of_ones_own(tmp_path: Path) -> None:
         (["--speed", "0"], "a number above 0"),
     ],
 )
-def test_wrong_usage(arguments: list[str], why: str, tmp_path: Path) -> None:
+def test_wrong_usage(arguments: list[str], why: str, place: Path) -> None:
     """Exit status 2 and one sentence; nothing is started."""
-    code, _, complaints = told(tmp_path, *arguments)
+    code, _, complaints = told(place, *arguments)
     assert 2 == code
     assert why in complaints and "Traceback" not in complaints
-    assert [] == list(tmp_path.iterdir())
+    assert [] == list(place.iterdir())
 
 
-def test_list(tmp_path: Path) -> None:
+def test_list(place: Path) -> None:
     """One line a story."""
-    code, said, _ = told(tmp_path, "--list")
+    code, said, _ = told(place, "--list")
     assert (0, [story.name for story in STORIES]) == (code, [line.split()[0] for line in said.splitlines()])
 
 
@@ -254,11 +263,11 @@ def test_alerts_that_are_named_exist(alert: str) -> None:
     assert ALERTS[alert] in rules.split(f'alert: "{alert}"')[1].split("labels:")[0]
 
 
-def test_readme_shows_what_it_prints(tmp_path: Path, pytestconfig: pytest.Config) -> None:
+def test_readme_shows_what_it_prints(place: Path, pytestconfig: pytest.Config) -> None:
     """What README shows is there word for word, but for times, addresses and ids."""
     before, mark, rest = README.partition("xidwatch demo\n```\n\n```text\n")
     shown, fence, after = rest.partition("```")
-    _, said, _ = told(tmp_path)
+    _, said, _ = told(place)
     if pytestconfig.getoption("--update-expected"):
         blocks = said.split("\n\n")
         first = next(number for number, block in enumerate(blocks) if "makes one incident" in block)
