@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
+from functools import lru_cache
 
 from xidwatch.core.blocked import Blocked, Evidence, Hidden, Moment, Sighting, Spell, Wait, spell_id
 from xidwatch.core.event import Attribution, Event, HungTaskDetail
@@ -111,7 +112,11 @@ def _attributed(task: Sighting, evidence: Evidence) -> tuple[Attribution, str]:
     """By the stack; else by the one function that wchan names; else by the file that the call is about, or the task's name."""
     whole = isinstance(evidence.stack, tuple) and bool(evidence.stack)
     frames = _frames(evidence)
-    if frames and (found := _by_frames(task, frames)) is not None and (whole or found[0] != "other"):
+    if (
+        frames
+        and (found := _by_frames(task.comm, frames, kernel_thread=task.kernel_thread)) is not None
+        and (whole or found[0] != "other")
+    ):
         return found
     if not whole and (found := _by_device(evidence, frames)) is not None:
         return found
@@ -120,7 +125,7 @@ def _attributed(task: Sighting, evidence: Evidence) -> tuple[Attribution, str]:
     if frames:
         return "unknown", f"waits in {frames[0]}, which does not tell for what; its stack is hidden ({_why(evidence.stack)})"
     hidden = _why(evidence.wchan) or _why(evidence.stack) or "the kernel names nothing"
-    return _by_frames(task, ()) or ("unknown", f"what it waits in is hidden ({hidden})")
+    return _by_frames(task.comm, (), kernel_thread=task.kernel_thread) or ("unknown", f"what it waits in is hidden ({hidden})")
 
 
 def _by_device(evidence: Evidence, frames: tuple[str, ...]) -> tuple[Attribution, str] | None:
@@ -132,13 +137,13 @@ def _by_device(evidence: Evidence, frames: tuple[str, ...]) -> tuple[Attribution
     return None
 
 
-def _by_frames(task: Sighting, frames: tuple[str, ...]) -> tuple[Attribution, str] | None:
+@lru_cache(maxsize=1024)
+def _by_frames(comm: str, frames: tuple[str, ...], *, kernel_thread: bool) -> tuple[Attribution, str] | None:
+    """Remembered, since hundreds of tasks that wait in one place are looked at every few seconds."""
     telling = tuple(frame for frame in frames if not _SYSCALL_FRAMES.match(frame))
-    detail = HungTaskDetail(stack=telling, kernel_thread=task.kernel_thread)
+    detail = HungTaskDetail(stack=telling, kernel_thread=kernel_thread)
     nothing = Record(text="")
-    event = Event(
-        uid=(0, 0, 0), kind="hung_task", record=nothing, last_record=nothing, pid=task.key.tid, process=task.comm, detail=detail
-    )
+    event = Event(uid=(0, 0, 0), kind="hung_task", record=nothing, last_record=nothing, process=comm, detail=detail)
     found = judged(event).detail
     if not isinstance(found, HungTaskDetail) or found.why is None or found.attribution == "unknown":
         return None
