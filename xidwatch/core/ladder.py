@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from xidwatch.core.event import Event
 from xidwatch.core.incident import EndReason, Incident
 from xidwatch.core.machine import UNKNOWN, Machine, merged
-from xidwatch.core.rule import Action, Applies, Command, Precondition
+from xidwatch.core.rule import Action, Applies, Command, Precondition, Rule
 
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
@@ -30,11 +30,12 @@ _Conditioned = TypeVar("_Conditioned", Command, Precondition)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where a rung is to be done: the machine, and what the incident adds. `lost` None: not known; `xids` None: not asked."""
+    """Where a rung is to be done: the machine, and what the incident adds. None: not known, or not asked."""
 
     machine: Machine = UNKNOWN
     lost: bool | None = None
     xids: frozenset[int] | None = None
+    shortage: bool | None = None
 
 
 ANYWHERE = Place()
@@ -47,7 +48,13 @@ def place_of(incident: Incident) -> Place:
         machine=incident.machine,
         lost=any(member.finding.rule.lost for member in incident.members),
         xids=frozenset(event.code for event in events if event.kind == "xid" and event.code is not None),
+        shortage=is_shortage(incident.members[incident.root].finding.rule),
     )
+
+
+def is_shortage(rule: Rule) -> bool:
+    """Whether a program did not get the memory that it asked for: nothing is broken that a debugger could find."""
+    return rule.kind in ("torch_oom", "vllm_preemption") or rule.id == "cuda-error-out-of-memory"
 
 
 def seen_in(events: Iterable[Event], machine: Machine) -> Machine:
@@ -74,9 +81,7 @@ def holds(applies: Applies, place: Place) -> bool | None:
 
 
 def _known(name: str, place: Place) -> object:
-    if name == "lost":
-        return place.lost
-    return place.xids if name == "xids" else getattr(place.machine, name)
+    return getattr(place if hasattr(place, name) else place.machine, name)
 
 
 def _answer(wanted: object, known: object) -> bool | None:

@@ -238,6 +238,7 @@ class Applies:
         scheduler: As `core.machine.Machine` has them.
         lost: Whether the incident's GPU is gone from the bus.
         xids: The incident has one of these.
+        shortage: Whether it began with memory that a program did not get.
     """
 
     __pydantic_config__: ClassVar[dict[str, object]] = STRICT
@@ -256,6 +257,7 @@ class Applies:
     persistence: bool | None = None
     nvidia_drm: bool | None = None
     lost: bool | None = None
+    shortage: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from xidwatch.core.event import Context, Event, Kind
 from xidwatch.core.incident import Finding
-from xidwatch.core.ladder import action_at
+from xidwatch.core.ladder import Place, action_at, is_shortage
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
 from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
@@ -245,7 +245,8 @@ def _demands(rule: Rule, finding: Finding | None, rules: RuleTable, width: int) 
         yield from command_block(action_at(rules, rule.recovery).commands[:3], known, width=width, indent=_INDENT)
     for place, rung in enumerate(rule.investigate):
         yield from _labelled("" if place else "Then look:", [say(rules, rung)], width)
-        yield from command_block(action_at(rules, rung).commands[:1], known, width=width, indent=_INDENT)
+        at = Place(shortage=is_shortage(rule))
+        yield from command_block(action_at(rules, rung, at).commands[:1], known, width=width, indent=_INDENT)
     if rule.tenant:
         yield from _labelled("Your job:", [rule.tenant], width)
 
