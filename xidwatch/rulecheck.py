@@ -20,7 +20,18 @@ from xidwatch.core.machine import HYPERVISORS
 from xidwatch.core.nvlink import Nvlink4Row, Nvlink5Row
 from xidwatch.core.parse import Parser
 from xidwatch.core.record import Record
-from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Command, Escalation, Pattern, Precondition, Rule
+from xidwatch.core.rule import (
+    INVESTIGATIONS,
+    RUNGS,
+    Action,
+    Combination,
+    Command,
+    Escalation,
+    Pattern,
+    Precondition,
+    Reading,
+    Rule,
+)
 
 _FIELDS = {field.name for kind in (Event, Record, *get_args(Detail)) for field in fields(kind)}
 """What `where`, `same` and `distinct` may ask about."""
@@ -61,7 +72,7 @@ def cross_mistakes(table: RuleTable, entries: Iterable[Entry]) -> list[str]:
 
 def _value_mistakes(table: RuleTable, value: Knowledge) -> Iterator[str]:
     yield from _answers(value)
-    if isinstance(value, Rule | Combination | Pattern | Escalation):
+    if isinstance(value, Rule | Combination | Pattern | Escalation | Reading):
         yield from _dated(value)
     if isinstance(value, Rule):
         yield from _rule(value)
@@ -103,7 +114,7 @@ def _answers(value: Knowledge) -> Iterator[str]:
             yield f"investigate: {name!r} is not known; there are {', '.join(INVESTIGATIONS)}"
 
 
-def _dated(value: Rule | Combination | Pattern | Escalation) -> Iterator[str]:
+def _dated(value: Rule | Combination | Pattern | Escalation | Reading) -> Iterator[str]:
     if not value.sources:
         yield "sources: a rule needs one"
     for source in value.sources:

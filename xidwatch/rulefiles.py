@@ -18,7 +18,19 @@ from typing import Any
 
 from xidwatch.core.classify import Entry, Key, Knowledge, Nvlink4Row, Nvlink5Row, RuleTable, TableName
 from xidwatch.core.pattern import lazy
-from xidwatch.core.rule import Action, Applies, Combination, Command, Escalation, Guidance, Pattern, Precondition, Rule, Source
+from xidwatch.core.rule import (
+    Action,
+    Applies,
+    Combination,
+    Command,
+    Escalation,
+    Guidance,
+    Pattern,
+    Precondition,
+    Reading,
+    Rule,
+    Source,
+)
 from xidwatch.errors import XidwatchError
 
 if sys.version_info >= (3, 11):
@@ -28,8 +40,8 @@ else:
 
 SITE_RULES = Path("/etc/xidwatch/rules.d")
 TYPES: dict[TableName, type[Knowledge]] = {
-    "rule": Rule, "combination": Combination, "pattern": Pattern, "escalation": Escalation, "guidance": Guidance,
-    "nvlink5": Nvlink5Row, "nvlink4": Nvlink4Row, "action": Action,
+    "rule": Rule, "combination": Combination, "pattern": Pattern, "escalation": Escalation, "reading": Reading,
+    "guidance": Guidance,    "nvlink5": Nvlink5Row, "nvlink4": Nvlink4Row, "action": Action,
 }  # fmt: skip
 _KNOWN: dict[str, TableName] = {name: name for name in TYPES}
 _ABSENT = "no such folder"
@@ -210,6 +222,7 @@ _BUILD: dict[TableName, Callable[[dict[str, Any]], Knowledge]] = {
     "combination": partial(_sourced, Combination),
     "pattern": partial(_sourced, Pattern),
     "escalation": partial(_sourced, Escalation),
+    "reading": partial(_sourced, Reading),
     "guidance": _guidance,
     "nvlink5": lambda values: Nvlink5Row(**values),
     "nvlink4": lambda values: Nvlink4Row(**values),

@@ -21,13 +21,14 @@ from xidwatch.core.rule import (
     Guidance,
     Origin,
     Pattern,
+    Reading,
     Rule,
     Scalar,
     Severity,
 )
 
-TableName = Literal["rule", "combination", "pattern", "escalation", "guidance", "nvlink5", "nvlink4", "action"]
-Knowledge = Rule | Combination | Pattern | Escalation | Guidance | Nvlink5Row | Nvlink4Row | Action
+TableName = Literal["rule", "combination", "pattern", "escalation", "reading", "guidance", "nvlink5", "nvlink4", "action"]
+Knowledge = Rule | Combination | Pattern | Escalation | Reading | Guidance | Nvlink5Row | Nvlink4Row | Action
 Key = tuple[str, str | int]
 """What a rule is about: ("xid", 79), ("sxid", 20034) or ("kind", "nvrm")."""
 
@@ -114,6 +115,11 @@ class RuleTable:
     def escalations(self) -> tuple[Escalation, ...]:
         """What is next when what was done did not help."""
         return tuple(self._all("escalation", Escalation))
+
+    @cached_property
+    def readings(self) -> tuple[Reading, ...]:
+        """What follows when a GPU confirms something."""
+        return tuple(self._all("reading", Reading))
 
     @cached_property
     def actions(self) -> tuple[Action, ...]:

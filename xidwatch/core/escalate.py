@@ -16,6 +16,7 @@ from xidwatch.core.rule import DONE, RUNGS, Done, Escalation, Rule, selected
 
 _BY_END: dict[EndReason, Done] = {
     "boot": "reboot_node", "driver_reload": "reload_driver", "recovered_154": "reset_gpu", "reset_seen": "reset_gpu",
+    "gpu_recovered": "reset_gpu",
 }  # fmt: skip
 _KINDS = ("xid", "nvrm")
 _MOST_EARLIER = 16

@@ -25,7 +25,7 @@ from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.nvlink import Nvlink4Row
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import gap_s
-from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Done, Pattern, Rule, Scope, Severity, selected
+from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Done, Pattern, Reading, Rule, Scope, Severity, selected
 from xidwatch.core.verdict import DAY_S, clock_text, event_name, sentence, span_text
 
 _SCOPES = ("process", "gpu", "node", "fabric")
@@ -399,7 +399,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
     open_demands = [one for one in asked if not one.cleared and not one.rule.context]
     decider = max(open_demands, key=lambda one: _strength(one.rule), default=None)
     root_rule = next((one.rule for one in asked if one.finding.rule.id == root.finding.rule.id), root.finding.rule)
-    severity = _severity(item, [one.rule for one in asked])
+    severity = _severity(item, [one.rule for one in asked], rules)
     members = _members(item)
     recovery = Demand(rung="none", when=None, why=_nothing_to_do(case, root_rule))
     if decider is not None and decider.rule.recovery != "none" and _confidence(item) == "unconfirmed":
@@ -423,7 +423,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         members=members,
         root=next(i for i, member in enumerate(members) if member.role == "root"),
         recovery=recovery,
-        investigate=_investigate(item, root_rule, decider, asked),
+        investigate=_investigate(item, root_rule, decider, asked, rules),
         recurrence=item.recurrence,
         patterns=(*_again_phrases(item, zone), *(pattern.phrase for pattern in item.patterns)),
         context=tuple(case.context[:20]),
@@ -506,9 +506,16 @@ def _clock(event: Event) -> tuple[int, int]:
     return (record.wall_us if record.wall_us is not None else record.since_boot_us or 0, record.seq)
 
 
-def _severity(item: _Judged, rules: list[Rule]) -> Severity:
-    words = [rule.severity for rule in rules if not rule.context] or [item.root.finding.rule.severity]
+def _confirmed(item: _Judged, rules: RuleTable) -> list[Reading]:
+    """What follows from what the GPUs themselves confirm."""
+    names = {name for (_, name), check in item.case.checks.items() if dict(check.facts).get("answer") == "confirmed"}
+    return [reading for reading in rules.readings if reading.id in names] if names else []
+
+
+def _severity(item: _Judged, demands: list[Rule], rules: RuleTable) -> Severity:
+    words = [rule.severity for rule in demands if not rule.context] or [item.root.finding.rule.severity]
     words += [pattern.severity for pattern in item.patterns if pattern.severity]
+    words += [reading.severity for reading in _confirmed(item, rules) if reading.severity]
     if item.escalated is not None and item.escalated.escalation.severity is not None:
         words.append(item.escalated.escalation.severity)
     worst = max(words, key=SEVERITIES.index)
@@ -533,9 +540,13 @@ def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
     return max(scopes, key=_SCOPES.index)
 
 
-def _investigate(item: _Judged, root: Rule, decider: _Asked | None, members: list[_Asked]) -> tuple[Demand, ...]:
-    severity = _severity(item, [one.rule for one in members])
+def _investigate(
+    item: _Judged, root: Rule, decider: _Asked | None, members: list[_Asked], rules: RuleTable
+) -> tuple[Demand, ...]:
+    severity = _severity(item, [one.rule for one in members], rules)
     demands: dict[str, str] = {}
+    for reading in _confirmed(item, rules):
+        demands.update(dict.fromkeys(reading.investigate, reading.explain))
     if item.escalated is not None:
         demands.update(dict.fromkeys(item.escalated.escalation.investigate, item.escalated.escalation.explain))
     for pattern in item.patterns:

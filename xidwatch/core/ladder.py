@@ -21,6 +21,7 @@ _NVLINK5 = range(144, 151)
 """Only Blackwell and what came after it print these."""
 _DONE: dict[EndReason, str] = {
     "boot": "reboot_node", "driver_reload": "reload_driver", "recovered_154": "reset_gpu", "reset_seen": "reset_gpu",
+    "gpu_recovered": "reset_gpu",
     "gpu_replaced": "reboot_node",
 }  # fmt: skip
 """What had been done when an incident ended so."""

@@ -47,6 +47,7 @@ _PROOF_IN_PRODUCT = {
     "nutanix": ("ahv",), "hetzner": ("vserver",),
 }  # fmt: skip
 """Makers that build real machines too: what the product must be called to be a virtual one."""
+_CLOUDS, _BELOW_CLOUDS = ("amazon", "google"), ("kvm", "xen")
 HYPERVISORS = frozenset((*_BY_MAKER.values(), "acrn", "jailhouse", "unknown"))
 """The words for them."""
 _CONTAINERS = frozenset(
@@ -158,7 +159,9 @@ def learn(machine: Machine, facts: Mapping[str, str]) -> Machine:
         flavour: Flavour = "open" if facts.get("flavour") == "open" else "proprietary"
         machine = replace(machine, driver_version=version, flavour=flavour)
     if (hypervisor := _hypervisor(facts)) is not None:
-        machine = replace(machine, setting="guest", hypervisor=hypervisor)
+        # A cloud's machine is called after the cloud, and its kernel sees the KVM or Xen below.
+        named = machine.hypervisor if hypervisor in _BELOW_CLOUDS and machine.hypervisor in _CLOUDS else hypervisor
+        machine = replace(machine, setting="guest", hypervisor=named)
     elif facts.get("paravirt") == "bare hardware" and machine.setting is None:
         machine = replace(machine, setting="bare_metal")
     if "device" in facts:

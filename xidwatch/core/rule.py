@@ -180,6 +180,24 @@ class Pattern:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What follows when the GPU itself confirms something (`row_remap_failure`), beside what the lines ask for.
+
+    Attributes:
+        id: The reading, as rules name it in `confirm`.
+        severity, investigate: As in a pattern.
+    """
+
+    __pydantic_config__: ClassVar[dict[str, object]] = STRICT
+    id: str
+    explain: str
+    sources: tuple[Source, ...]
+    severity: Severity | None = None
+    investigate: tuple[str, ...] = ()
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Escalation:
     """The same fault on the same card again, although something had been done about it: what is next.
 
