@@ -13,7 +13,7 @@ format: .venv/xidwatch-ready  ## rewrite the code the way check wants it
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
 
-bench: .venv/xidwatch-ready   ## every measurement; takes some minutes and 2 GB of disk
+bench: .venv/xidwatch-ready   ## every measurement; takes half an hour and 5 GB of disk
 	bash bench/run
 
 .venv/xidwatch-ready: pyproject.toml

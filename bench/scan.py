@@ -1,126 +1,169 @@
-"""How fast `xidwatch explain` reads big logs, beside the tools a person would reach for.
+"""How fast `xidwatch explain` reads logs, beside the tools a person would reach for.
 
-    python -m bench.scan [--bytes N] [--storm LINES] [--runs N] [--folder FOLDER]
+    python -m bench.scan [--bytes N] [--runs N] [--folder FOLDER] [--only WORD]
 
-Three inputs: a big syslog with a fault now and then, the same packed with gzip, and a storm of one Xid.
-All commands read the same file in turn, page cache warm, whole processes; the figures are medians of the runs.
-`cat` into nothing is the floor; rg and grep find lines and understand nothing; mtail counts them; lnav reads their times.
-A tool that is not installed is left out.
+All commands read the same input in turn, page cache warm, whole processes, report included; the figures are medians.
+rg and grep find lines and understand nothing: once with thirteen words that a person would type (`13 words`), once with all
+that xidwatch looks for (`all words`). mtail and SEC count lines by rules, lnav reads their times; they take so long that
+they are given 100 MB. `cat` into nothing is the floor. A tool that is not installed is left out.
 """
 
 from __future__ import annotations
 
 import argparse
-import gzip
-import os
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 
+from bench import inputs
 from bench.gen_syslog import write_syslog
+from bench.measure import MIB, compare, explain
+from xidwatch.core.parse import LITERALS
 
-LITERALS = (
+WORDS = (
     "NVRM:", "nvidia-nvswitch", "blocked for more than", "blocked in I/O wait", "soft lockup", "hard LOCKUP", "rcu_sched",
     "rcu_preempt", "Out of memory", "oom-kill:", "PCIe Bus Error", "Hardware Error", "CUDA out of memory",
 )  # fmt: skip
-PATTERN = "|".join(LITERALS)
-COUNTER = "counter found\n/{pattern}/ {{\n  found++\n}}\n"
-"""mtail's program."""
-MIB = 1 << 20
+PATTERN = "|".join(WORDS)
+MTAIL = "counter found\n/{pattern}/ {{\n  found++\n}}\n"
+SEC = "type=Single\nptype=RegExp\npattern={pattern}\ndesc=found\naction=none\n"
+LARGE = 100_000_000
 
 
-@dataclass
-class Cost:
-    """What the runs of one command took."""
+class Bench:
+    """The inputs, one after the other, each removed when it has been read."""
 
-    wall_s: list[float] = field(default_factory=list)
-    peak_mib: float = 0.0
+    def __init__(self, folder: Path, runs: int, size: int) -> None:
+        self._folder = folder
+        self._runs = runs
+        self._size = size
+        self._words = folder / "words"
+        self._words.write_text("\n".join(LITERALS) + "\n", encoding="utf-8")
 
+    def plain(self) -> None:
+        """A syslog with a fault now and then, and four times as much of it."""
+        for times in (1, 4):
+            log = self._syslog(self._size * times)
+            self._compare(f"syslog {_gib(log)}", log)
 
-def commands(log: Path) -> dict[str, list[str]]:
-    """Name -> argument list, of what is installed; the first is the peer that the others are compared with."""
-    explain = [str(Path(sys.executable).with_name("xidwatch")), "explain", "--format", "json", str(log)]
-    if log.suffix == ".gz":
-        every = {"rg -zc": ["rg", "-zc", PATTERN, str(log)], "zgrep -cE": ["zgrep", "-cE", PATTERN, str(log)]}
-    else:
-        counter = log.with_suffix(".mtail")
-        counter.write_text(COUNTER.format(pattern=PATTERN.replace("/", r"\/")), encoding="ascii")
-        every = {
-            "rg -c": ["rg", "-c", PATTERN, str(log)],
-            "grep -cE": ["grep", "-cE", PATTERN, str(log)],
-            "cat": ["cat", str(log)],
-            "mtail": ["mtail", "-one_shot", "-progs", str(counter), "-logs", str(log)],
+    def slow_peers(self) -> None:
+        """The same beside the tools that follow rules."""
+        log = self._syslog(min(self._size, LARGE))
+        mtail, sec = self._folder / "rules.mtail", self._folder / "rules.sec"
+        mtail.write_text(MTAIL.format(pattern=PATTERN.replace("/", r"\/")), encoding="ascii")
+        sec.write_text(SEC.format(pattern=PATTERN), encoding="ascii")
+        argvs = {
+            "xidwatch": explain(log),
+            "mtail": ["mtail", "-one_shot", "-progs", str(mtail), "-logs", str(log)],
+            "sec": ["sec", f"--conf={sec}", f"--input={log}", "--notail", "--fromstart"],
             "lnav": ["lnav", "-n", "-c", f":filter-in {PATTERN}", str(log)],
         }
-    every["xidwatch explain"] = explain
-    return {name: argv for name, argv in every.items() if shutil.which(argv[0])}
+        compare(f"syslog {_gib(log)}", log.stat().st_size, argvs, 1)
+        log.unlink()
+
+    def packed(self) -> None:
+        """230 MB of syslog as .gz and .zst."""
+        log = self._syslog(min(self._size, 230_000_000))
+        size = log.stat().st_size
+        for packed, grep in ((inputs.gzipped(log), "zgrep"), (inputs.zstandarded(log), "zstdgrep")):
+            argvs = {
+                "xidwatch": explain(packed),
+                "rg -z 13 words": ["rg", "-zc", PATTERN, str(packed)],
+                "rg -z all words": ["rg", "-zcF", "-f", str(self._words), str(packed)],
+                f"{grep} 13 words": [grep, "-cE", PATTERN, str(packed)],
+            }
+            compare(f"{packed.suffix} of {_gib(log)}", size, argvs, self._runs)
+            packed.unlink()
+        log.unlink()
+
+    def storm(self) -> None:
+        """1,000,000 lines of one Xid."""
+        log = self._folder / "storm.log"
+        write_syslog(log, size=16 * MIB, fault_every=0, storm=max(1000, self._size // 1000))
+        self._compare("storm", log)
+
+    def look_alikes(self) -> None:
+        """A log in which every tenth line has words of ours and tells of no fault."""
+        log = self._folder / "alike.log"
+        inputs.look_alikes(log, self._size // 8, every=10)
+        self._compare("every tenth looks alike", log)
+
+    def journal(self) -> None:
+        """A journal file of 1,000,000 entries."""
+        if not inputs.REMOTE.exists():
+            print("journal: left out, systemd-journal-remote is not installed")
+            return
+        path = self._folder / "system.journal"
+        inputs.journal(path, entries=max(1000, self._size // 1000))
+        grep = ["journalctl", f"--file={path}", "-q", "--grep", PATTERN]
+        argvs = {"xidwatch": explain(path), "journalctl --grep": grep, "the same, -k": [*grep, "-k"]}
+        compare("journal", path.stat().st_size, argvs, self._runs)
+        path.unlink()
+
+    def bug_report(self) -> None:
+        """A packed bug report with a kernel log of 50 MB."""
+        path = self._folder / "nvidia-bug-report.log.gz"
+        inputs.bug_report(path, size=min(self._size, 50_000_000))
+        argvs = {"xidwatch": explain(path), "rg -z 13 words": ["rg", "-zc", PATTERN, str(path)]}
+        compare("bug report .gz", min(self._size, 50_000_000), argvs, self._runs)
+        path.unlink()
+
+    def many(self) -> None:
+        """1,000 small files, and the folders of 200 nodes."""
+        for title, make, count in (("1,000 small files", inputs.small_files, 1000), ("200 nodes", inputs.nodes, 200)):
+            folder = self._folder / title.replace(" ", "-")
+            make(folder, count)
+            size = sum(path.stat().st_size for path in folder.rglob("*.log"))
+            paths = sorted(folder.iterdir()) if make is inputs.nodes else [folder]
+            argvs = {
+                "xidwatch": explain(*paths),
+                "rg 13 words": ["rg", "-c", PATTERN, str(folder)],
+                "grep 13 words": ["grep", "-rcE", PATTERN, str(folder)],
+            }
+            compare(title, size, argvs, self._runs)
+            shutil.rmtree(folder)
+
+    def _syslog(self, size: int) -> Path:
+        log = self._folder / "sys.log"
+        write_syslog(log, size=size, fault_every=30_000, storm=0)
+        return log
+
+    def _compare(self, title: str, log: Path) -> None:
+        argvs = {
+            "xidwatch": explain(log),
+            "rg 13 words": ["rg", "-c", PATTERN, str(log)],
+            "rg all words": ["rg", "-cF", "-f", str(self._words), str(log)],
+            "grep 13 words": ["grep", "-cE", PATTERN, str(log)],
+            "cat": ["cat", str(log)],
+        }
+        compare(title, log.stat().st_size, argvs, self._runs)
+        log.unlink()
 
 
-def measure(argv: list[str], cost: Cost) -> None:
-    """One whole process: wall-clock seconds, and its peak resident memory with that of its children.
-
-    Output goes into a file: grep stops at the first match when it sees that it writes to /dev/null.
-
-    Raises:
-        RuntimeError: it ended with neither 0 nor 1; what crashed early must not look fast.
-    """
-    with tempfile.TemporaryFile() as sink:
-        start = time.perf_counter()
-        child = subprocess.Popen(
-            argv,
-            stdout=subprocess.DEVNULL if argv[0] == "cat" else sink,
-            stderr=subprocess.DEVNULL,
-            env=os.environ | {"LC_ALL": "C"},
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-    cost.wall_s.append(time.perf_counter() - start)
-    cost.peak_mib = max(cost.peak_mib, usage.ru_maxrss * 1024 / MIB)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode not in (0, 1):
-        raise RuntimeError(f"{argv[0]} answered {child.returncode}")
-
-
-def compare(log: Path, runs: int) -> None:
-    """Print one line a command: median seconds, GB/s of the file, the ratio to the first, peak memory."""
-    argvs = commands(log)
-    costs = {name: Cost() for name in argvs}
-    for _ in range(runs):
-        for name, argv in argvs.items():
-            measure(argv, costs[name])
-    medians = {name: statistics.median(cost.wall_s) for name, cost in costs.items()}
-    peer, size = next(iter(argvs)), log.stat().st_size
-    for name, wall_s in medians.items():
-        ratio = f"{wall_s / medians[peer]:5.2f} x {peer}"
-        rate = f"{size / wall_s / 1e9:5.2f} GB/s"
-        print(
-            f"scan: {log.name:<10} {name:<17} {wall_s:6.2f} s  {rate}  {ratio}  peak {costs[name].peak_mib:.0f} MiB", flush=True
-        )
+def _gib(log: Path) -> str:
+    size = log.stat().st_size
+    return f"{size / (1 << 30):.0f} GiB" if size >= 1 << 29 else f"{size / 1e6:.0f} MB"
 
 
 def main() -> int:
     """Command line; see the module's text."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--bytes", type=int, default=1 << 30)
-    parser.add_argument("--storm", type=int, default=1_000_000, metavar="LINES")
+    parser.add_argument("--bytes", type=int, default=1 << 30, help="size of the big log; the others follow it down")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--folder", type=Path, help="where the logs go while they are read (default: the temporary folder)")
+    parser.add_argument("--only", help="only the inputs of this name, as in: plain, packed, storm")
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder) as folder:
-        big, packed, storm = (Path(folder) / name for name in ("big.log", "big.log.gz", "storm.log"))
-        write_syslog(big, size=asked.bytes, fault_every=30_000, storm=0)
-        compare(big, asked.runs)
-        with big.open("rb") as plain, gzip.open(packed, "wb", compresslevel=1) as sink:
-            shutil.copyfileobj(plain, sink, MIB)
-        big.unlink()
-        compare(packed, asked.runs)
-        packed.unlink()
-        write_syslog(storm, size=16 * MIB, fault_every=0, storm=asked.storm)
-        compare(storm, asked.runs)
+        bench = Bench(Path(folder), asked.runs, asked.bytes)
+        parts: tuple[Callable[[], None], ...] = (
+            bench.plain, bench.slow_peers, bench.packed, bench.storm, bench.look_alikes, bench.journal, bench.bug_report,
+            bench.many,
+        )  # fmt: skip
+        for part in parts:
+            if asked.only in (None, part.__name__):
+                part()
     return 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from xidwatch.core.parse import NOTHING, Further
 from xidwatch.sources import scan
-from xidwatch.sources.blocks import BEFORE, LINE_BYTES, Block, searched
+from xidwatch.sources.blocks import BEFORE, CHUNK_BYTES, LINE_BYTES, Block, searched
 from xidwatch.sources.literals import find_hits
 from xidwatch.sources.scan import SMALL_BYTES, scan_lines
 
@@ -59,7 +59,7 @@ LINES = (
 BLOCKS = st.lists(
     st.tuples(st.integers(0, 5), st.integers(1, 400)) | st.tuples(st.integers(6, 9), st.just(1)), min_size=1, max_size=14
 )
-FILLER = b"filler line\n" * (SMALL_BYTES // 12)
+FILLER = (b"filler line " + b"." * 187 + b"\n") * (CHUNK_BYTES // 200)
 
 
 @settings(max_examples=20, deadline=None)

@@ -97,6 +97,16 @@ def searched(blocks: Iterator[Block], searches: Sequence[Hits]) -> Generator[Blo
     return _Crew(blocks, searches).blocks()
 
 
+def searched_alone(blocks: Iterable[Block], searches: Sequence[Hits]) -> Iterator[Block]:
+    """The same without threads, for a few blocks."""
+    hits = together(searches)
+    return (_with_hits(block, hits) for block in blocks)
+
+
+def _with_hits(block: Block, hits: Hits) -> Block:
+    return block._replace(hits=hits(block.bytes), lines=count_lines(*block[:3]))
+
+
 class _Crew:
     """Threads that each take the next block, search it and count its lines, while this one deals with what they found.
 
@@ -148,14 +158,10 @@ class _Crew:
                     self._taken.put(answer)
                     if (block := next(self._blocks, None)) is None:
                         self._over = True
-                answer.put(self._searched(block) if block is not None else None)
+                answer.put(_with_hits(block, self._hits) if block is not None else None)
             except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
                 self._over = True
                 answer.put(reason)
-
-    def _searched(self, block: Block) -> Block:
-        text, start, stop = block[:3]
-        return block._replace(hits=self._hits(text), lines=count_lines(text, start, stop))
 
 
 class Ahead(NamedTuple):

@@ -7,10 +7,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from xidwatch.core.parse import NOTHING, Further
 from xidwatch.core.pattern import lazy
-from xidwatch.sources.blocks import BEFORE, LINE_BYTES, Block, chunked, has_long_line, searched, whole_lines
+from xidwatch.sources.blocks import (
+    BEFORE,
+    CHUNK_BYTES,
+    LINE_BYTES,
+    Block,
+    chunked,
+    has_long_line,
+    searched,
+    searched_alone,
+    whole_lines,
+)
 from xidwatch.sources.literals import Hits, count_lines, find_hits, line_searches, together
 
-SMALL_BYTES = 1 << 18
+SMALL_BYTES = 1 << 16
 """An input below this is yielded whole."""
 FIRST_LINES = 20
 LAST_LINES = 150
@@ -47,14 +57,15 @@ def scan_lines(
     for chunk in feed:
         head.append(chunk)
         size += len(chunk)
-        if size >= SMALL_BYTES:
+        if size >= CHUNK_BYTES:
             break
-    else:
+    if size < SMALL_BYTES:
         yield from every_line(head)
         return
     searches = line_searches(tuple(literals))
-    blocks = searched(whole_lines(chunked(head, feed)), searches)
-    yield from _Scanner(together(searches), after, sampled=sampled).read(blocks)
+    blocks = whole_lines(chunked(head, feed))
+    found = searched(blocks, searches) if size >= CHUNK_BYTES else searched_alone(blocks, searches)
+    yield from _Scanner(together(searches), after, sampled=sampled).read(found)
 
 
 def scan_blocks(
@@ -206,7 +217,7 @@ class _Scanner:
 
     def _pass(self, text: bytes, start: int, stop: int, lines: int | None = None) -> None:
         """Count lines that nobody asked for; they may be looked at once more as the last before a hit or the end."""
-        while len(self._passed) > 1:
+        while self._passed and self._lines.number - self._passed[0][0] >= LAST_LINES:
             self._passed.popleft()
         self._lines.number += count_lines(text, start, stop) if lines is None else lines
         self._passed.append((self._lines.number, text, start, stop))
