@@ -130,6 +130,9 @@ def lost(play: Play) -> None:
     )
     play.hook(incident, "opened", PAGES)
     play.pause(2.5)
+    play.tell("Which card is it?")
+    play.command("status")
+    play.pause(2.5)
     play.gpus(*HEALTHY)
     play.tell("The operator reboots the node. All 8 GPUs answer again.")
     play.theatre.reboot()
@@ -248,7 +251,7 @@ def nvml_stuck(play: Play) -> None:
     took_s, text = play.scraped("xidwatch_nvml_stuck_seconds")
     if took_s > _NVML_MOST_S or play.theatre.nvml_children() != [child]:
         raise NotAsTold(f"a scrape took {took_s:.1f} s, with {len(play.theatre.nvml_children())} processes at NVML")
-    play.quote([text])
+    play.series_shown(text)
     play.note(f"scraped in {took_s * 1000:.0f} ms; after two minutes Prometheus would fire XidwatchNvmlStuck")
     play.pause(2)
     play.tell("The log is read as ever:")
@@ -272,6 +275,35 @@ def _ps(pid: int) -> str:
     return f"{pid} {letter} {name}"
 
 
+def missing(play: Play) -> None:
+    """A GPU that is not there after a boot: no line of the kernel tells it."""
+    pci = "0000:df:00.0"
+    _begin(play)
+    play.gpus("include gone.txt", *JOB)
+    play.tell("The node is booted for another reason, and comes up with seven GPUs. Nothing in the log says so:")
+    play.theatre.reboot()
+    play.kernel(_BOOT)
+    play.metrics(("xidwatch_gpus", 7, {"source": "pci"}), ("xidwatch_gpus", 7, {"source": "nvml"}))
+    play.pause()
+    play.tell("xidwatch remembers which card was in which slot:")
+    gone = play.theatre.until(
+        lambda: [gpu["pci"] for gpu in play.theatre.state()["gpus"] if gpu["missing"]], "a GPU is missing"
+    )
+    if gone != [pci]:
+        raise NotAsTold(f"missing is told of {', '.join(gone)}")
+    play.command("status")
+    play.pause(3)
+    play.gpus(*HEALTHY)
+    play.tell("The card is seated anew, and the node booted:")
+    play.theatre.reboot()
+    play.kernel(_BOOT)
+    play.metrics(("xidwatch_gpus", 8, {"source": "nvml"}))
+    play.theatre.until(
+        lambda: not [gpu for gpu in play.theatre.state()["gpus"] if gpu["missing"]], "nothing is missed any more"
+    )
+    play.note("nothing is missed any more")
+
+
 def application(play: Play) -> None:
     """Xid 31 and 43: the program's own fault, and nobody is woken."""
     pci = "0000:9d:00.0"
@@ -292,5 +324,5 @@ def application(play: Play) -> None:
 
 STORIES = tuple(
     Story(function.__name__.replace("_", "-"), (function.__doc__ or "").rstrip("."), function)
-    for function in (memory, lost, gsp, storm, nvml_stuck, application)
+    for function in (memory, lost, missing, gsp, storm, nvml_stuck, application)
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from xidwatch.demo.theatre import NotAsTold, Series, Theatre
+from xidwatch.render.answer import WHEN
 from xidwatch.render.layout import Line, columns, paint, wrap
 from xidwatch.rulefiles import load_rules
 
@@ -162,8 +164,10 @@ class Play:
             self.note(f"whose: {'; '.join(whose)}")
         recovery = incident["recovery"]
         if recovery["rung"] != "none":
-            when = {"now": "now", "after_drain": "after the running jobs", "when_idle": "when idle"}.get(recovery["when"], "")
-            self.note(f"Do: {recovery['rung'].replace('_', ' ')}, {when}. {recovery['why']}", "strong")
+            head = "Do now:" if recovery["when"] == "now" else "Do:"
+            self.note(f"{head} {WHEN[recovery['when']]}{self._rules.action(recovery['rung']).say}", "strong")
+            if incident["title"] not in recovery["why"]:
+                self.note(f"Because: {recovery['why']}")
             self.quote([f"  {command}" for command in recovery["commands"][:_MOST_COMMANDS]], "command")
 
     def _row(self, event: dict[str, Any], *, is_root: bool) -> tuple[str, ...]:
@@ -175,7 +179,18 @@ class Play:
     def metrics(self, *expected: tuple[str, float, dict[str, str]]) -> None:
         """Each of these series has this value, over HTTP; they are shown as scraped."""
         shown = [self._series(name, value, labels) for name, value, labels in expected]
-        self.quote([one.text for one in shown])
+        for one in shown:
+            self.series_shown(one.text)
+
+    def series_shown(self, text: str) -> None:
+        """A line of a scrape; between two labels it may be broken."""
+        *labels, rest = re.split(r'(?<=",)', text)
+        lines = [_INDENT]
+        for part in (*labels, rest):
+            if len(lines[-1]) + len(part) > self._manner.width and lines[-1].strip():
+                lines.append(_INDENT + "  ")
+            lines[-1] += part
+        self._show("quiet", lines)
 
     def _series(self, name: str, value: float, labels: dict[str, str]) -> Series:
         def look() -> list[Series]:
