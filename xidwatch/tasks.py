@@ -204,7 +204,7 @@ class Tasks:
         self._looked_at = view
         told: list[object] = []
         if view is not None:
-            told = [(one.spell, one.wait.attribution, one.wait.killable) for one in view.blocked]
+            told = [view.complete, *((one.spell, one.wait.attribution, one.wait.killable) for one in view.blocked)]
         before, self._shown = self._shown, told
         return before != told
 

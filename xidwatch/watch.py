@@ -225,8 +225,8 @@ class Watch:
         self._step()
         self._web = WebServer(config.listen, lambda: self.snapshot, config.web_config_file)
         self._web.start()
-        self._put_state()
         self._tasks.start()
+        self._put_state()
 
     def _remember(self) -> None:
         """Live through the stored past again, the operator's acts in their places."""

@@ -39,12 +39,13 @@ def test_what_the_bus_and_nvml_tell_is_shown_together(fake: Fake) -> None:
             assert time.monotonic() < end
             for key, mask in selector.select(0.05):
                 key.data(mask)
-        shown, card = gpus.readings(), gpus.card()
+        shown, card, holders = gpus.readings(), gpus.card(), gpus.processes()
         now_us = time.time_ns() // 1000
         looks = [gpus.look_before(SLOT, now_us - age_s * 1_000_000) if SLOT else None for age_s in (0, 200, -400)]
         gpus.close()
     assert ["memory_bound", None, None] == [one.regime if one else None for one in looks]
     assert "NVIDIA H100 80GB HBM3" == card
+    assert {41213: 8} == {pid: len(slots) for pid, slots in holders.items()}
     counts = {source: shown["xidwatch_gpus", (("source", source),)] for source in ("pci", "driver", "nvml")}
     assert {"pci": 1.0, "driver": 1.0, "nvml": 8.0} == counts
     assert 1.0 == shown["xidwatch_nvml_up", ()]

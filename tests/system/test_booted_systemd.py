@@ -332,6 +332,29 @@ def _reaches(node: Node, port: int) -> bool:
     )
 
 
+def blind_spots(node: Node) -> list[str]:
+    """What the service says that it cannot see of tasks."""
+    state = json.loads(node.machine.file("/run/xidwatch/state.json").read_text(encoding="utf-8"))
+    assert state["d_state"]["up"], state["d_state"]
+    return [spot.partition(":")[0] for spot in state["d_state"]["cannot_see"]]
+
+
+def test_tasks_are_seen_by_default_and_their_waits_with_the_drop_ins(node: Node) -> None:
+    """Without further rights the service sees all tasks and says what it does not see; each drop-in adds what it promises."""
+    until(lambda: node.scrape().total("xidwatch_task_scan_tasks") > 3, what="the look at all tasks")
+    waits, stacks = "what tasks wait in and which devices they hold", "kernel stacks"
+    inside = ["whose job a pid in the kernel's log is"]
+    assert [waits, stacks, *inside] == blind_spots(node)
+    assert "not seen: kernel stacks" in node.machine.ask(XIDWATCH, "status")
+    for more, left in (("d-state", [stacks, *inside]), ("d-state-stack", inside)):
+        node.xidwatch("install-service", "--drop-in", more)
+        node.machine.run("systemctl", "daemon-reload")
+        node.machine.run("systemctl", "restart", "xidwatch")
+        node.wait_until_it_watches()
+        until(lambda: node.scrape().total("xidwatch_task_scans_total"), what="a look at all tasks")
+        assert left == blind_spots(node), node.machine.journal("xidwatch")
+
+
 def test_stop_ends_within_its_time_and_uninstall_leaves_nothing_running(node: Node) -> None:
     """Stopped by SIGTERM, not killed, with exit status 0; without its units systemd knows it no more."""
     began_s = time.monotonic()
