@@ -50,6 +50,18 @@ def unpacked(done: subprocess.CompletedProcess[str]) -> dict[str, str]:
         return {member.name.partition("/")[2]: file.read().decode() for member in tar if (file := tar.extractfile(member))}
 
 
+def store(folder: Path, host: str) -> None:
+    """A daemon's history of the log's lines."""
+    history = History.open(folder / "state" / "history.db", Limits())
+    parser = Parser()
+    for number, line in enumerate(LOG.splitlines()):
+        text, wall_us = line.split(": ", 1)[1], 1_796_000_000_000_000 + number * 600_000_000
+        record = Record(text=text, seq=number + 1, wall_us=wall_us, host=host, boot_id="b1", trusted="kernel")
+        for item in parser.feed(record):
+            history.append(Entry(identity=f"b1/{number}", source="kmsg", wall_us=wall_us, boot_id="b1", item=encode(item)))
+    assert history.close(10.0)
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
     """A node's log with two GPUs."""
@@ -93,16 +105,18 @@ def test_secrets_are_masked_everywhere(log: Path, tmp_path: Path) -> None:
         assert secret not in everything
 
 
+def test_what_the_history_names_is_masked_too(tmp_path: Path) -> None:
+    """Hosts of stored events, and the card's UUID, in JSON as in text."""
+    store(tmp_path, "gpu-rack-17")
+    done = run("--gpu", "3b:00", "--out", "out", "--redact", folder=tmp_path)
+    assert 0 == done.returncode, done.stderr
+    everything = done.stdout + "\n".join(unpacked(done).values())
+    assert "history.jsonl" in everything and "gpu-rack-17" not in everything and UUID not in everything
+
+
 def test_history_is_told_by_slot_and_card(tmp_path: Path) -> None:
     """What the daemon kept of this GPU, with its incidents, without a log."""
-    history = History.open(tmp_path / "state" / "history.db", Limits())
-    parser = Parser()
-    for number, line in enumerate(LOG.splitlines()):
-        text, wall_us = line.split(": ", 1)[1], 1_796_000_000_000_000 + number * 600_000_000
-        record = Record(text=text, seq=number + 1, wall_us=wall_us, host=socket.gethostname(), boot_id="b1", trusted="kernel")
-        for item in parser.feed(record):
-            history.append(Entry(identity=f"b1/{number}", source="kmsg", wall_us=wall_us, boot_id="b1", item=encode(item)))
-    assert history.close(10.0)
+    store(tmp_path, socket.gethostname())
     done = run("--gpu", "3b:00", "--out", "out", folder=tmp_path)
     assert 0 == done.returncode, done.stderr
     files = unpacked(done)

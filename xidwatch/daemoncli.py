@@ -310,8 +310,13 @@ def status_text(state: dict[str, Any]) -> str:
         recovery = incident["recovery"]
         if recovery["rung"] != "none":
             when = {"now": "now", "after_drain": "after the running jobs", "when_idle": "when idle"}.get(recovery["when"], "")
-            lines.append(f"  Do: {recovery['rung'].replace('_', ' ')} {when}".rstrip())
-            lines += [f"      {command}" for command in recovery["commands"][:2]]
+            say = recovery.get("say") or recovery["rung"].replace("_", " ")
+            lines.append(f"  Do: {say} {when}".rstrip())
+            shown = [*recovery["commands"][:2], recovery.get("command")]
+            lines += [f"      {command}" for command in dict.fromkeys(shown) if command is not None]
+        elif incident.get("verify"):
+            lines.append("  Not proven healthy. Before it takes work again run:")
+            lines += [f"      {command}" for command in incident["verify"]["commands"][:3]]
         lines += [f"  The GPU: {check['answer']}: {visible(check['said'])}" for check in incident.get("checks", ())]
         if incident.get("driver_word"):
             lines.append(f"  The driver: {visible(incident['driver_word'])}")

@@ -102,7 +102,7 @@ def run(options: argparse.Namespace) -> int:
     ]
     host = here() if subject.here else _host_of(told)
     if options.redact:
-        items, host, subject = _masked(items, host, told, subject, rules)
+        items, host, subject = _masked(items, host, (told, past), subject, rules)
     _write(items, host, subject, folder)
     return 0
 
@@ -207,17 +207,39 @@ def _host_of(told: _Told) -> str:
     return named.pop() if len(named) == 1 else "unknown"
 
 
-def _masked(items: list[Item], host: str, told: _Told, subject: Subject, rules: RuleTable) -> tuple[list[Item], str, Subject]:
-    """Everything under the same masks: what the report teaches is masked in the other items too."""
+def _masked(
+    items: list[Item], host: str, sources: tuple[_Told, Past], subject: Subject, rules: RuleTable
+) -> tuple[list[Item], str, Subject]:
+    """Everything under the same masks: what the report, the history and NVML teach is masked in the other items too."""
     from xidwatch.render.redact import Redactor
 
-    redactor = Redactor()
-    ours = HostReport(host=here(), gpus={str(subject.pci): (subject.uuid, None)})
-    hidden = redactor.postmortem(replace(told.postmortem, hosts=(*told.postmortem.hosts, ours)))
+    redactor, (told, past) = Redactor(), sources
+    serials = {
+        serial for item in items if item.data is not None and item.name.endswith(".json") for serial in _serials(item.data)
+    }
+    ours = [HostReport(host=here(), gpus={str(subject.pci): (subject.uuid, serial)}) for serial in (None, *sorted(serials))]
+    shown = told.postmortem
+    taught = replace(
+        shown,
+        hosts=(*shown.hosts, *past.postmortem.hosts, *ours),
+        incidents=(*shown.incidents, *past.incidents),
+    )
+    hidden = redactor.postmortem(taught)
+    hidden = replace(hidden, hosts=hidden.hosts[: len(shown.hosts)], incidents=hidden.incidents[: len(shown.incidents)])
     again = {item.name: item for item in _reported(replace(told, postmortem=hidden), subject, rules)}
     found = [masked(again.get(item.name, item), redactor.text) for item in items]
     uuid = redactor.text(subject.uuid) if subject.uuid is not None else None
     return found, redactor.text(host), replace(subject, uuid=uuid)
+
+
+def _serials(data: bytes) -> Iterator[str]:
+    """Values of what is called a serial number, anywhere in a JSON text."""
+    left: list[Any] = [json.loads(data)]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            yield from (str(one) for name, one in value.items() if "serial" in name and isinstance(one, str | int) and str(one))
+        left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
 
 def _write(items: list[Item], host: str, subject: Subject, folder: Path) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
+from xidwatch.core.codec import decode, encode
+from xidwatch.core.engine import Engine
 from xidwatch.core.incident import Incident
+from xidwatch.core.record import Record
 from xidwatch.explain import ExplainOptions, explain
 from xidwatch.rulefiles import load_rules
 
@@ -151,3 +154,35 @@ def test_a_fault_that_is_over_again_asks_for_nothing_but_is_looked_into(tmp_path
     incident = latest(log, tmp_path)
     assert "none" == incident.recovery.rung
     assert "field_diagnostic" in looks(incident)
+
+
+def record(hours: float, text: str, boot: str) -> Record:
+    """A kernel record of a boot, hours after the start of 20 November 2026."""
+    when = datetime(2026, 11, 20, tzinfo=timezone.utc) + timedelta(hours=hours)
+    return Record(
+        text=text, wall_us=round(when.timestamp() * 1e6), boot_id=boot, host="node7", trusted="kernel", seq=int(hours * 60)
+    )
+
+
+def test_the_daemon_climbs_across_boots_and_its_own_restarts() -> None:
+    """What the history kept of the boot before makes the fault of this boot the second one."""
+    fault = f"NVRM: Xid (PCI:0000:3b:00): 119, pid=4711, name=python3, {RPC}"
+    first, kept = Engine(load_rules()), []
+    one = record(1, fault, "boot-a")
+    first.feed("kmsg", one, one.wall_us or 0)
+    for settled in first.settle((one.wall_us or 0) + 3_000_000, everything=True):
+        kept.append((settled.identity, encode(settled.item), (one.wall_us or 0) + 3_000_000))
+
+    second = Engine(load_rules())
+    for identity, item, stored_us in kept:
+        second.replay(identity, decode(item), stored_us)
+    second.changes(record(3, "", "boot-b").wall_us or 0)
+    for two in (record(3, BOOT, "boot-b"), record(30, fault.replace("4711", "900"), "boot-b")):
+        second.feed("kmsg", two, two.wall_us or 0)
+    now_us = (record(30, "", "boot-b").wall_us or 0) + 3_000_000
+    second.settle(now_us, everything=True)
+    second.changes(now_us)
+    (now,) = [incident for incident in second.incidents.values() if incident.state == "active"]
+    assert "power_cycle" == now.recovery.rung
+    assert "the node was booted at 2026-11-20 03:00 and it failed again the same way 27 hours later" in now.recovery.why
+    assert "field_diagnostic" in looks(now)

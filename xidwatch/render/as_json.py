@@ -30,7 +30,7 @@ from xidwatch.core.machine import Machine
 from xidwatch.core.pattern import lazy
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
-from xidwatch.render.steps import action_for, checks_for, command_lines, commands_for, known_of, verdict
+from xidwatch.render.steps import action_for, checks_for, command_lines, commands_for, key_command, known_of, say, verdict
 from xidwatch.times import rfc3339
 
 if TYPE_CHECKING:
@@ -220,8 +220,10 @@ class _Document:
         needs = action_for(self.rules, demand.rung, incident).preconditions if demand.rung != "none" else ()
         return {
             "rung": demand.rung,
+            "say": say(self.rules, demand.rung, incident),
             "when": demand.when,
             "why": demand.why,
+            "command": key_command(self.rules, demand.rung, incident),
             "commands": commands_for(self.rules, demand.rung, incident),
             "preconditions": [need.say for need in needs],
         }
