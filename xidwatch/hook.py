@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from xidwatch.config import Hook, load_config
 from xidwatch.errors import XidwatchError
@@ -241,8 +242,11 @@ class HookRunner:
             code = one.child.wait()
             self._runs.remove(one)
             self.ledger.done(one.message)
-            self._kept.put(self.ledger.as_json())
+            self._keep(self.ledger.as_json())
             _say(f"{_about(one.message)}: {_outcome(one, code)} after {self._steady_s() - one.began_s:.1f} s")
+
+    def _keep(self, ledger: dict[str, Any]) -> None:
+        self._kept.put(lambda: ledger)
 
     def _end_late(self) -> None:
         now_s = self._steady_s()

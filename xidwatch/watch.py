@@ -35,10 +35,10 @@ from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.core.standing import Check, Seen, checks
 from xidwatch.core.standing import noted as noted_check
+from xidwatch.drawn import Drawn
 from xidwatch.errors import XidwatchError
 from xidwatch.gpus import SOURCE as GPUS
 from xidwatch.gpus import Gpus
-from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.followers import Followers
 from xidwatch.sinks.history import Entry, History, Limits, Note, TotalKey
 from xidwatch.sinks.metrics import (
@@ -70,6 +70,8 @@ _CARDS_S = 86_400.0
 _CLOSE_S = 5.0
 _NVML = "nvml"
 """Source of what the GPUs said, in the history."""
+_GROWTH_S = 1.0
+"""An incident that only has another member is told no more often than this: a storm has hundreds."""
 _SWITCH_S = 0.0005
 _FRESH_S = 0.05
 _NEWS_S = 0.002
@@ -155,6 +157,8 @@ class Watch:
         self._latencies: dict[str, Latencies] = {}
         self._last_state = ""
         self._web: WebServer | None = None
+        self._drawn = Drawn()
+        self._told, self._told_s, self._growing = False, dict[str, float](), dict[str, float]()
         self._refreshed_s, self._news, self._stale = 0.0, False, False
         self.snapshot = Snapshot()
 
@@ -277,7 +281,7 @@ class Watch:
 
     def _timeout_s(self) -> float:
         now = self._clocks.steady_s()
-        waits = [due - now for due in self._due.values()]
+        waits = [due - now for due in (*self._due.values(), *self._growing.values())]
         if self._gpus is not None and (due_s := self._gpus.due_s()) is not None:
             waits.append(due_s)
         if (deadline := self.engine.deadline_us()) is not None:
@@ -313,6 +317,8 @@ class Watch:
             self._look_at_machine()
         if self._is_due("advance", _ADVANCE_S):
             self._advance()
+        if self._news:
+            self._refresh()  # drawing up what followers are told may take longer than counting
         self._announce()
         self._consult()
         if self._is_due("state", _STATE_S):
@@ -407,26 +413,39 @@ class Watch:
             self.engine.note(context)
             identity = f"gpu/{pci}/{card.gpu_uuid}/{now_us}"
             self._history.append(Entry(identity=identity, source=GPUS, wall_us=now_us, item=encode(context)))
-            self._history.append(
-                Entry(identity=f"gpu/{pci}/{card.gpu_uuid}/{now_us}", source=_NVML, wall_us=now_us, item=encode(context))
-            )
 
     # incidents
 
     def _announce(self) -> None:
-        changes = self.engine.changes(self._clocks.wall_us())
-        worth = [change for change in changes if _worth_telling(change)]
-        for change in worth:
+        now_s = self._clocks.steady_s()
+        for change in self.engine.changes(self._clocks.wall_us()):
+            incident = change.incident
             if change.before is None:
-                opened = change.incident
-                self._history.append(Entry(identity=f"incident/{opened.id}", totals=(incident_counter(opened),)))
-                self._note_regimes(opened)
+                self._history.append(Entry(identity=f"incident/{incident.id}", totals=(incident_counter(incident),)))
+                self._note_regimes(incident)
                 self._consulted = -1
-            self._followers.publish(self._message(_kind(change), change.incident))
-        if worth:
+            if change.before is None or _visible(change.before) != _visible(incident):
+                self._tell(_kind(change), incident)
+            elif len(change.before.members) != len(incident.members):
+                self._growing.setdefault(incident.id, self._told_s.get(incident.id, now_s) + _GROWTH_S)
+        for grown in [id_ for id_, due_s in self._growing.items() if due_s <= now_s]:
+            if (known := self.engine.incidents.get(grown)) is not None:
+                self._tell("changed", known)
+            self._growing.pop(grown, None)
+        if self._told:
+            self._told = False
             self._news = True
             self._put_state()
             self._say_status()
+
+    def _tell(self, kind: str, incident: Incident) -> None:
+        self._told = True
+        self._growing.pop(incident.id, None)
+        self._told_s[incident.id] = self._clocks.steady_s()
+        self._followers.publish(self._message(kind, incident))
+        if incident.state == "resolved":
+            self._drawn.forget(incident)
+            del self._told_s[incident.id]
 
     def _consult(self) -> None:
         """Set what the GPUs have said since against the incidents that are not over; an answer that changed is kept."""
@@ -478,12 +497,9 @@ class Watch:
                 self.engine.note(context)
                 identity = f"regime/{incident.id}/{pci}"
                 self._history.append(Entry(identity=identity, source=GPUS, wall_us=seen.at_us, item=encode(context)))
-                self._history.append(
-                    Entry(identity=f"regime/{incident.id}/{pci}", source=_NVML, wall_us=seen.at_us, item=encode(context))
-                )
 
     def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
-        return self._heading(kind) | {"incident": incident_object(incident, self.engine.rules, self._hosts())}
+        return self._heading(kind) | {"incident": self._drawn.of(incident, self.engine.rules, self._hosts())}
 
     def _heading(self, kind: str) -> dict[str, Any]:
         now_us = self._clocks.wall_us()
@@ -506,11 +522,13 @@ class Watch:
         return self.engine.correlator.book.reports({})
 
     def _put_state(self) -> None:
-        self._state_file.put(self._state())
+        state, incidents = self._state(), active(list(self.engine.incidents.values()))
+        drawn, rules, hosts = self._drawn, self.engine.rules, self._hosts()
+        self._state_file.put(lambda: state | {"incidents": [drawn.of(incident, rules, hosts) for incident in incidents]})
 
     def _state(self) -> dict[str, Any]:
+        """What state.json says but for the incidents, which take longest to draw up."""
         now_us, health = self._clocks.wall_us(), self._history.health()
-        incidents = active(list(self.engine.incidents.values()))
         return {
             "schema": "xidwatch.state/1",
             "time_us": now_us,
@@ -541,7 +559,6 @@ class Watch:
                 "write_failures": health.write_failures_total,
                 "last_error": health.last_error,
             },
-            "incidents": [incident_object(incident, self.engine.rules, self._hosts()) for incident in incidents],
             **(self._gpu_state(self._gpus) if self._gpus is not None else {}),
             **(self._tasks.state(self.engine.rules) if self._tasks is not None else {}),
         }
@@ -767,15 +784,11 @@ def _kind(change: Change) -> str:
     return "ended" if change.incident.state == "resolved" and change.before.state != "resolved" else "changed"
 
 
-def _worth_telling(change: Change) -> bool:
-    """Whether a person would see a difference; a storm that only counts on is not told again and again."""
-    return change.before is None or _visible(change.before) != _visible(change.incident)
-
-
 def _visible(incident: Incident) -> tuple[object, ...]:
+    """What a person would see; a storm that only counts on is not told again and again."""
     return (
         incident.state, incident.severity, incident.fault_class, incident.recovery, incident.investigate, incident.gpus,
-        incident.members[incident.root].finding.rule.id, len(incident.members), incident.scope, incident.confidence,
+        incident.members[incident.root].finding.rule.id, incident.scope, incident.confidence,
         tuple((check.pci, check.facts) for check in incident.checks),
     )  # fmt: skip
 

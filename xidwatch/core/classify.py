@@ -25,6 +25,7 @@ from xidwatch.core.rule import (
     Rule,
     Scalar,
     Severity,
+    selected,
 )
 
 TableName = Literal["rule", "combination", "pattern", "escalation", "reading", "guidance", "nvlink5", "nvlink4", "action"]
@@ -82,6 +83,7 @@ class RuleTable:
                 self._about.setdefault(entry.key, []).append(entry.id)
         self._loaded: dict[int, Knowledge] = {}
         self._wordings: dict[str, re.Pattern[str]] = {}
+        self._patterns_about: dict[str, tuple[Pattern, ...]] = {}
         self._named_whats: dict[str, set[str | None]] = {}
         self._ready: dict[tuple[str, int | None, str | None], tuple[Rule, ...]] = {}
 
@@ -110,6 +112,13 @@ class RuleTable:
     def patterns(self) -> tuple[Pattern, ...]:
         """Rules about repetition."""
         return tuple(self._all("pattern", Pattern))
+
+    def patterns_about(self, rule: Rule) -> tuple[Pattern, ...]:
+        """Those of `patterns` for which events of this rule count, in their order."""
+        if (found := self._patterns_about.get(rule.id)) is None:
+            found = tuple(one for one in self.patterns if any(selected(rule, wanted) for wanted in one.members))
+            self._patterns_about[rule.id] = found
+        return found
 
     @cached_property
     def escalations(self) -> tuple[Escalation, ...]:

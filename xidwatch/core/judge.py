@@ -132,7 +132,8 @@ def _root(case: Case) -> tuple[Fold, bool]:
         fold for fold in candidates if not failed or not _is_applications(fold) or _clock(fold.finding.event) <= min(failed)
     ]
     began = _kernel_or_program(began or candidates)
-    by_rank = sorted(began, key=lambda fold: (-fold.finding.rule.rank, _first_order(case, fold)))
+    order = {id(fold): nth for nth, fold in enumerate(case.folds.values())}
+    by_rank = sorted(began, key=lambda fold: (-fold.finding.rule.rank, order[id(fold)]))
     root = by_rank[0]
     return root, any(target is root for fold in explained for target in _targets(fold, folds))
 
@@ -166,10 +167,6 @@ def _targets(fold: Fold, folds: list[Fold]) -> Iterator[Fold]:
             same_gpu = fold.finding.event.pci in (other.finding.event.pci, None)
             if other.finding.event.code == detail.caused_by and same_gpu and other is not fold:
                 yield other
-
-
-def _first_order(case: Case, fold: Fold) -> int:
-    return next(i for i, candidate in enumerate(case.folds.values()) if candidate is fold)
 
 
 # the demands
@@ -232,7 +229,7 @@ def _judged(case: Case, rules: RuleTable, *, wanted: bool) -> _Judged:
         root, pointed = _root(case)
         event = root.finding.event
         recurs = (case.host, event.kind, event.code, event.what, event.pci, event.gpu_instance, event.gpu_uuid)
-        places = tuple(found for pattern in rules.patterns for found in _places(pattern, case))
+        places = tuple(_places(case, rules))
         case.digest = digest = _Digest(rules, case.changes, root, pointed, recurs, places)
     return _Judged(case, digest.root, digest.pointed, digest, wanted)
 
@@ -256,10 +253,10 @@ def _escalate(judged: list[_Judged], rules: RuleTable) -> None:
             item.escalated = again.get(id(item.case))
 
 
-def _places(pattern: Pattern, case: Case) -> Iterator[tuple[_Place, tuple[Event, Event]]]:
+def _places(case: Case, rules: RuleTable) -> Iterator[tuple[_Place, tuple[Event, Event]]]:
     """Where the events of a case count for a pattern."""
     for fold in case.folds.values():
-        if any(selected(fold.finding.rule, selector) for selector in pattern.members):
+        for pattern in rules.patterns_about(fold.finding.rule):
             for values in _keys(pattern.same, fold, case):
                 key = (case.host, *values, fold.finding.event.gpu_uuid or "" if "pci" in pattern.same else "")
                 if None not in key:

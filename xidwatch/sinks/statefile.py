@@ -8,8 +8,12 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+_LONGEST_REST_S = 0.2
 
 
 class StateFile:
@@ -22,14 +26,18 @@ class StateFile:
     def __init__(self, path: Path) -> None:
         self.failures_total = 0
         self._path = path
-        self._latest: dict[str, Any] | None = None
+        self._latest: Callable[[], dict[str, Any]] | None = None
         self._ending = False
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="state-file", daemon=True)
         self._thread.start()
 
-    def put(self, state: dict[str, Any]) -> None:
-        """Hand over the state to be written; never waits. An older one that is not yet written is skipped."""
+    def put(self, state: Callable[[], dict[str, Any]]) -> None:
+        """Hand over what draws the state up, to be called in the thread; never waits.
+
+        An older one that is not yet written is skipped. The thread rests four times as long as it worked, so that a storm of
+        changes leaves most of a core to others.
+        """
         with self._changed:
             self._latest = state
             self._changed.notify()
@@ -49,15 +57,18 @@ class StateFile:
                 state, self._latest = self._latest, None
             if state is None:
                 return
+            began_s = time.monotonic()
             try:
-                self._write(state)
+                self._write(state())
             except OSError:
                 self.failures_total += 1
+            rest_s = min(_LONGEST_REST_S, 4 * (time.monotonic() - began_s))
+            with self._changed:
+                self._changed.wait_for(lambda: self._ending, rest_s)
 
     def _write(self, state: dict[str, Any]) -> None:
         fresh = self._path.with_suffix(".new")
         with open(fresh, "w", encoding="utf-8") as out:
-            json.dump(state, out, indent=1)
-            out.write("\n")
+            out.write(json.dumps(state) + "\n")
         os.chmod(fresh, 0o644)
         os.replace(fresh, self._path)
