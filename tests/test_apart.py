@@ -44,3 +44,15 @@ def test_daemon_starts_without_what_checks_its_settings() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "127.0.0.1:1 False\n" == done.stdout
+
+
+def test_a_killed_parent_leaves_nothing_behind() -> None:
+    """The pipe breaks with the parent: the answer that nobody takes keeps no process alive."""
+    script = "import os, signal, sys\nfrom xidwatch.apart import apart\n" + (
+        "def work():\n    print(os.getpid(), flush=True)\n    os.kill(os.getppid(), signal.SIGKILL)\n    return bytes(1 << 20)\napart(work)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as parent:
+        out, _ = parent.communicate(timeout=30)  # ends when the last process that has its output open has ended
+    assert out.strip().isdecimal()

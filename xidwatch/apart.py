@@ -32,6 +32,7 @@ def _made_apart(work: Callable[[], Given]) -> tuple[Given] | None:
     if child == 0:
         status = 1
         try:
+            os.close(read)  # else the pipe never breaks, and this process outlives a parent that is killed
             with open(write, "wb") as out:
                 pickle.dump(work(), out)
             status = 0
