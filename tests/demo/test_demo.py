@@ -236,7 +236,7 @@ def test_a_scenario_of_ones_own(place: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (["--story", "none"], "no story 'none'; there are: memory, lost, missing, gsp, storm, nvml-stuck"),
+        (["--story", "none"], "no story 'none'; there are: memory, lost, replaced, missing, gsp, storm, nvml-stuck"),
         (["--scenario", "/nowhere"], "/nowhere: No such file"),
         (["--scenario", "x", "--story", "lost"], "either --story or --scenario"),
         (["--speed", "0"], "a number above 0"),

@@ -14,6 +14,8 @@ from xidwatch.demo.theatre import NotAsTold
 JOB = ("node job.41213 88123",)
 """The process on every GPU belongs to this Slurm job."""
 HEALTHY = ("include healthy.txt", *JOB)
+WELL = ("recovered_154", "gpu_recovered")
+"""How an incident ends whose GPU is well again: the driver's line and the GPU's own word race."""
 PAGES = "XidwatchIncidentCritical"
 """The alert on a critical incident."""
 ALERTS: dict[str, str] = {
@@ -69,7 +71,10 @@ def memory(play: Play) -> None:
     wanted = Awaited("xid 48", "critical", "reset_gpu", "after_drain", (pci,), frozenset({48, 63, 94, 154, 45}), 36)
     incident = play.incident(wanted)
     play.pause(3)
-    play.tell("The GPU itself, asked through NVML, says the same. Prometheus scrapes:")
+    play.tell("The GPU itself, asked through NVML:")
+    play.confirmed(incident, "row_remap_pending")
+    play.pause(2)
+    play.tell("Prometheus scrapes, and the site's hook runs:")
     play.metrics(
         ("xidwatch_incident_active", 1, {"gpu": pci, "root": "xid 48"}),
         ("xidwatch_recovery_needed", 1, {"gpu": pci, "rung": "reset_gpu", "when": "after_drain"}),
@@ -95,7 +100,7 @@ def memory(play: Play) -> None:
         ("xidwatch_row_remap_pending", 0, {"gpu": pci}),
         ("xidwatch_driver_recovery_action", 1, {"gpu": pci, "action": "none", "source": "nvml"}),
     )
-    play.ended(incident, "recovered_154")
+    play.ended(incident, *WELL)
     play.hook(incident, "ended")
     play.no_metrics("xidwatch_incident_active", "xidwatch_recovery_needed")
 
@@ -121,7 +126,10 @@ def lost(play: Play) -> None:
     wanted = Awaited("xid 79", "critical", "reboot_node", "now", (pci,), frozenset({79, 154, 45}), 4004)
     incident = play.incident(wanted)
     play.pause(3)
-    play.tell("NVML does not reach the GPU either. Prometheus scrapes:")
+    play.tell("The GPU, asked through NVML:")
+    play.confirmed(incident, "gpu_not_found")
+    play.pause(1)
+    play.tell("Prometheus scrapes, and the site's hook runs:")
     play.metrics(
         ("xidwatch_incident_active", 1, {"gpu": pci, "root": "xid 79"}),
         ("xidwatch_xid_events_total", 4000, {"gpu": pci, "xid": "45"}),
@@ -133,9 +141,8 @@ def lost(play: Play) -> None:
     play.tell("Which card is it?")
     play.command("status")
     play.pause(2.5)
-    play.gpus(*HEALTHY)
     play.tell("The operator reboots the node. All 8 GPUs answer again.")
-    play.theatre.reboot()
+    play.theatre.reboot(*HEALTHY)
     play.kernel(_BOOT)
     play.metrics(("xidwatch_gpus", 8, {"source": "nvml"}))
     play.awaits_verification(incident)
@@ -189,7 +196,10 @@ def gsp(play: Play) -> None:
     play.tell("xidwatch makes one incident of it:")
     incident = play.incident(Awaited("xid 119", "critical", "reset_gpu", "now", (pci,), frozenset({119, 154}), 4))
     play.pause(3)
-    play.tell("NVML answers for seven; the eighth fails at everything it is asked. Prometheus scrapes:")
+    play.tell("NVML answers for seven GPUs; the eighth fails at everything it is asked:")
+    play.confirmed(incident, "nvml_stuck")
+    play.pause(1)
+    play.tell("Prometheus scrapes, and the site's hook runs:")
     play.metrics(
         ("xidwatch_incident_active", 1, {"gpu": pci, "root": "xid 119"}),
         ("xidwatch_gpus", 7, {"source": "nvml"}),
@@ -201,7 +211,7 @@ def gsp(play: Play) -> None:
     play.tell("The operator ends what holds the GPU and resets it: nvidia-smi --gpu-reset -i 6")
     play.kernel(_action(gpu, "0x1 (GPU Reset Required)", "0x0 (None)"))
     play.metrics(("xidwatch_gpus", 8, {"source": "nvml"}))
-    play.ended(incident, "recovered_154")
+    play.ended(incident, *WELL)
     play.hook(incident, "ended")
 
 
@@ -230,7 +240,7 @@ def storm(play: Play) -> None:
     play.gpus(*HEALTHY)
     play.tell("The operator resets the GPU now, since its jobs would compute wrong results: nvidia-smi --gpu-reset -i 2")
     play.kernel(_action(gpu, "0x1 (GPU Reset Required)", "0x0 (None)"))
-    play.ended(incident, "recovered_154")
+    play.ended(incident, *WELL)
     play.hook(incident, "ended")
 
 
@@ -275,13 +285,46 @@ def _ps(pid: int) -> str:
     return f"{pid} {letter} {name}"
 
 
+def replaced(play: Play) -> None:
+    """Xid 64: a bank without a spare row, and the card that takes the other's place."""
+    gpu, pci = "0000:c3:00", "0000:c3:00.0"
+    _begin(play)
+    play.gpus("include remap_failure.txt", *JOB)
+    play.tell("GPU 5 cannot replace a bad row any more. The kernel prints:")
+    play.kernel(_xid(gpu, 64, "Row Remapper Error: (0x00000000a4c1e000) - All reserved rows for bank are remapped"))
+    play.pause()
+    play.tell("xidwatch makes an incident of it:")
+    incident = play.incident(Awaited("xid 64", "critical", "reset_gpu", "now", (pci,), frozenset({64})))
+    play.asks(incident, "field_diagnostic")
+    play.pause(2)
+    play.tell("The GPU itself, asked through NVML:")
+    play.confirmed(incident, "row_remap_failure")
+    play.metrics(
+        ("xidwatch_row_remap_failure", 1, {"gpu": pci}), ("xidwatch_investigation_needed", 1, {"rung": "field_diagnostic"})
+    )
+    play.hook(incident, "opened", PAGES)
+    play.pause(2.5)
+    play.tell("The node is booted with the same card. That heals nothing: the flag lives in the card.")
+    play.theatre.reboot("include remap_failure.txt", *JOB)
+    play.kernel(_BOOT)
+    play.metrics(("xidwatch_row_remap_failure", 1, {"gpu": pci}))
+    play.remains(incident)
+    play.pause(2)
+    play.tell("The field diagnostic fails, the vendor sends another card, and the node comes up with it:")
+    play.theatre.reboot(*HEALTHY, "5 uuid GPU-00000000-0000-4000-8000-0000000000ff", "5 serial 1652923000999")
+    play.kernel(_BOOT)
+    play.metrics(
+        ("xidwatch_gpu_info", 1, {"gpu": pci, "serial": "1652923000999"}), ("xidwatch_row_remap_failure", 0, {"gpu": pci})
+    )
+    play.over(incident)
+
+
 def missing(play: Play) -> None:
     """A GPU that is not there after a boot: no line of the kernel tells it."""
     pci = "0000:df:00.0"
     _begin(play)
-    play.gpus("include gone.txt", *JOB)
     play.tell("The node is booted for another reason, and comes up with seven GPUs. Nothing in the log says so:")
-    play.theatre.reboot()
+    play.theatre.reboot("include gone.txt", *JOB)
     play.kernel(_BOOT)
     play.metrics(("xidwatch_gpus", 7, {"source": "pci"}), ("xidwatch_gpus", 7, {"source": "nvml"}))
     play.pause()
@@ -293,9 +336,8 @@ def missing(play: Play) -> None:
         raise NotAsTold(f"missing is told of {', '.join(gone)}")
     play.command("status")
     play.pause(3)
-    play.gpus(*HEALTHY)
     play.tell("The card is seated anew, and the node booted:")
-    play.theatre.reboot()
+    play.theatre.reboot(*HEALTHY)
     play.kernel(_BOOT)
     play.metrics(("xidwatch_gpus", 8, {"source": "nvml"}))
     play.theatre.until(
@@ -324,5 +366,5 @@ def application(play: Play) -> None:
 
 STORIES = tuple(
     Story(function.__name__.replace("_", "-"), (function.__doc__ or "").rstrip("."), function)
-    for function in (memory, lost, missing, gsp, storm, nvml_stuck, application)
+    for function in (memory, lost, replaced, missing, gsp, storm, nvml_stuck, application)
 )

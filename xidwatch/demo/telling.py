@@ -12,15 +12,12 @@ from typing import Any
 from xidwatch.demo.theatre import NotAsTold, Series, Theatre
 from xidwatch.render.answer import WHEN
 from xidwatch.render.layout import Line, columns, paint, wrap
+from xidwatch.render.wording import END_REASONS
 from xidwatch.rulefiles import load_rules
 
 _INDENT = " " * 4
 _MOST_SHOWN = 6
 _MOST_COMMANDS = 6
-_ENDS = {
-    "recovered_154": "the driver itself says that the GPU has recovered", "operator": "the operator says so",
-    "gpu_replaced": "another card is in the slot", "boot": "the machine was booted", "quiet": "nothing more was heard",
-}  # fmt: skip
 _pause = threading.Event().wait
 
 
@@ -229,14 +226,44 @@ class Play:
             raise NotAsTold(f"somebody was paged: {told[0]['incident']['sentence']}")
         self.note("nobody is paged")
 
-    def ended(self, incident: dict[str, Any], reason: str) -> None:
-        """The incident is over, for this reason, and followers were told."""
-        found = self.theatre.until(lambda: self._heard(incident["id"], "ended"), f"the incident ends: {reason}")
-        found_reason = found[-1]["incident"]["end_reason"]
-        if found_reason != reason:
-            raise NotAsTold(f"the incident ended by {found_reason}, not {reason}")
+    def confirmed(self, incident: dict[str, Any], check: str) -> None:
+        """The GPU itself, asked through NVML, says the same; all that it confirms is shown."""
+        said = self.theatre.until(lambda: self._said(incident["id"], check), f"the GPU confirms: {check}")
+        for one in said:
+            if one["answer"] == "confirmed":
+                self.note(f"confirmed: {one['said']}")
+
+    def _said(self, id_: str, check: str) -> list[dict[str, Any]]:
+        found = [one["checks"] for one in self.theatre.incidents() if one["id"] == id_]
+        said: list[dict[str, Any]] = found[0] if found else []
+        return said if any((one["check"], one["answer"]) == (check, "confirmed") for one in said) else []
+
+    def ended(self, incident: dict[str, Any], *reasons: str) -> None:
+        """The incident is over, for one of these reasons, and followers were told."""
+        found = self.theatre.until(lambda: self._heard(incident["id"], "ended"), f"the incident ends: {' or '.join(reasons)}")
+        reason = found[-1]["incident"]["end_reason"]
+        if reason not in reasons:
+            raise NotAsTold(f"the incident ended by {reason}, not {' or '.join(reasons)}")
         self.theatre.until(lambda: not self.theatre.incidents(), "no incident is left")
-        self.note(f"incident {incident['id']} has ended: {_ENDS.get(reason, reason)}", "info")
+        self.note(f"incident {incident['id']} has ended: {END_REASONS.get(reason, reason)}", "info")
+
+    def over(self, incident: dict[str, Any]) -> None:
+        """The incident is over; it may have ended before anybody could listen."""
+        self.theatre.until(lambda: not self.theatre.incidents(), f"incident {incident['id']} is over")
+        self.note(f"incident {incident['id']} is over", "info")
+
+    def asks(self, incident: dict[str, Any], rung: str) -> None:
+        """Beside the recovery it wants to be looked into so."""
+        found = next((one for one in incident["investigate"] if one["rung"] == rung), None)
+        if found is None:
+            raise NotAsTold(f"it does not ask for {rung}")
+        self.note(f"Then: {self._rules.action(rung).say}. {found['why']}")
+
+    def remains(self, incident: dict[str, Any]) -> None:
+        """It is as open as it was."""
+        if [incident["id"]] != [one["id"] for one in self.theatre.incidents()]:
+            raise NotAsTold(f"incident {incident['id']} is not open any more")
+        self.note(f"incident {incident['id']} stays open", "warning")
 
     def awaits_verification(self, incident: dict[str, Any]) -> None:
         """It is the same incident, and waits for proof."""

@@ -139,11 +139,11 @@ class Theatre:
         self._lines = lines
         self._write_scenario()
 
-    def reboot(self) -> None:
-        """The machine goes down and comes up: another boot, the same history. The GPUs are as the scenario says."""
+    def reboot(self, *lines: str) -> None:
+        """The machine goes down and comes up: another boot, the same history, and the GPUs are so."""
         _end(self._daemon)
         self._boots += 1
-        self._write_scenario()
+        self.gpus(*lines)
         self._start_daemon()
 
     def command(self, *arguments: str) -> str:
