@@ -25,7 +25,7 @@ from xidwatch.core.incident import Incident, Postmortem
 from xidwatch.core.machine import Machine
 from xidwatch.core.pci import PciAddress
 from xidwatch.errors import XidwatchError
-from xidwatch.nvml.client import NvmlClient, Timing
+from xidwatch.nvml.client import Means, NvmlClient, Timing
 from xidwatch.nvml.protocol import Told, write
 from xidwatch.render.as_json import incident_object
 from xidwatch.sinks.history_read import StoredEntry, read_history
@@ -148,7 +148,7 @@ def _is_of(entry: StoredEntry, subject: Subject) -> bool:
     return entry.gpu == str(subject.pci)
 
 
-def nvml(subject: Subject, *, released: bool) -> Item:
+def nvml(subject: Subject, *, released: bool, deadline_s: float = _NVML_S, means: Means | None = None) -> Item:
     """What NVML says of the GPU, asked in a process of its own, which is left alone if it does not answer."""
     name, how = "nvml.json", f"NVML; same as: nvidia-smi -q -i {subject.pci}"
     if not subject.here:
@@ -157,7 +157,7 @@ def nvml(subject: Subject, *, released: bool) -> Item:
         return Item(name=name, how=how, outcome="not there", why="NVML is released by an operator: xidwatch nvml resume")
     if importlib.util.find_spec("pynvml") is None:
         return Item(name=name, how=how, outcome="not there", why="nvidia-ml-py is not installed")
-    answer, why = _ask_nvml(subject.pci)
+    answer, why = _ask_nvml(subject.pci, deadline_s, means)
     data = write(Told(number=0, pci=subject.pci, answer=answer)) if answer is not None else None
     if answer is None or isinstance(answer, Unresponsive):
         return Item(name=name, how=how, outcome="timed out", why=why or "NVML did not answer", data=data)
@@ -165,14 +165,14 @@ def nvml(subject: Subject, *, released: bool) -> Item:
     return Item(name=name, how=how, outcome="got", why=answer.text if isinstance(answer, Refused) else word, data=data)
 
 
-def _ask_nvml(pci: PciAddress) -> tuple[GpuAnswer | None, str | None]:
+def _ask_nvml(pci: PciAddress, deadline_s: float, means: Means | None) -> tuple[GpuAnswer | None, str | None]:
     """The answer, and what is wrong with the way to it."""
-    client = NvmlClient(Timing(deadline_s=_NVML_S, interval_s=3600.0, apart_s=0.0))
+    client = NvmlClient(Timing(deadline_s=deadline_s, interval_s=3600.0, apart_s=0.0), means=means)
     client.expect([pci])
     try:
         with selectors.DefaultSelector() as ready:
             ready.register(client, selectors.EVENT_READ)
-            until_s = time.monotonic() + _NVML_S + 1.0
+            until_s = time.monotonic() + deadline_s + 1.0
             while time.monotonic() < until_s:
                 client.tick()
                 health = client.health()
