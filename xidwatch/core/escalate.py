@@ -63,6 +63,15 @@ def escalated(faults: Sequence[tuple[Case, Fold]], escalations: Sequence[Escalat
     return found
 
 
+def climbs(rule: Rule, escalation: Escalation) -> bool:
+    """Whether a rule's fault may take this step when it comes again."""
+    if _is_of_no_account(rule) or rule.origin not in escalation.origins or rule.recovery not in escalation.asked:
+        return False
+    if any(selected(rule, name) for name in escalation.without):
+        return False
+    return not escalation.members or any(selected(rule, name) for name in escalation.members)
+
+
 def _is_of_no_account(rule: Rule) -> bool:
     """An application's own fault, one that is only recorded, and what the vendor says to ignore."""
     ignored = (rule.vendor_immediate or "").startswith("IGNORE")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, get_args
 
+from xidwatch.core.escalate import climbs
 from xidwatch.core.event import Context, Event, Kind
 from xidwatch.core.incident import Finding
 from xidwatch.core.ladder import Place, action_at, is_shortage
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
-from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Combination, Pattern, Rule
+from xidwatch.core.rule import INVESTIGATIONS, RUNGS, Action, Applies, Combination, Command, Done, Pattern, Rule
 from xidwatch.render.layout import Line, labelled, paint, paragraphs, visible, wrap
 from xidwatch.render.steps import Known, command_block, say
 from xidwatch.render.wording import label, owner, said
@@ -168,16 +169,44 @@ def _rule_fields(rule: Rule) -> dict[str, Any]:
 # text
 
 
+_CALLED = {
+    "slurm": "Slurm", "kubernetes": "Kubernetes", "mig": "MIG", "vgpu": "vGPU", "nvswitch": "NVSwitch", "bmc": "BMC",
+    "persistence": "nvidia-persistenced runs", "container": "xidwatch runs in a container", "amazon": "Amazon EC2",
+    "google": "Google Cloud", "microsoft": "Azure or Hyper-V", "vmware": "VMware",
+}  # fmt: skip
+
+
+def where_text(applies: Applies) -> str:
+    """A condition in words: `generation ampere, nvswitch, fabric manager stopped`."""
+    said = []
+    for field in fields(applies):
+        wanted, name = getattr(applies, field.name), field.name.replace("_", " ")
+        if isinstance(wanted, bool):
+            said.append(name if wanted else f"no {name}")
+        elif wanted:
+            values = " or ".join(str(value).replace("_", " ") for value in wanted)
+            said.append(values if field.name in ("setting", "scheduler", "hypervisor") else f"{name} {values}")
+    return ", ".join(_CALLED.get(word, word) for word in said)
+
+
+def _noted(command: Command) -> str | None:
+    where = f"only where {where_text(command.only)}" if command.only is not None else None
+    return "; ".join(part for part in (where, command.note) if part) or None
+
+
 def _action_lines(action: Action, width: int) -> Iterator[Line]:
-    yield "strong", f"{action.id}  {action.say}"
+    where = f" (where {where_text(action.only)})" if action.only is not None else ""
+    yield "strong", f"{action.id.partition('-')[0]}  {action.say}{where}"
     yield "plain", ""
     for paragraph in paragraphs(action.explain):
         yield from _flowing(paragraph, width)
     yield "plain", ""
     for head, commands in (("Do:", action.commands), ("Verify:", action.verify)):
-        for place, (style, text) in enumerate(command_block(commands, {}, width=width, indent=_INDENT)):
+        told = [replace(command, note=_noted(command)) for command in commands]
+        for place, (style, text) in enumerate(command_block(told, {}, width=width, indent=_INDENT)):
             yield style, text if place else head.ljust(_INDENT) + text[_INDENT:]
-    yield from _labelled("Needs:", [need.say for need in action.preconditions], width)
+    needs = [need.say + (f" (only where {where_text(need.only)})" if need.only else "") for need in action.preconditions]
+    yield from _labelled("Needs:", needs, width)
     yield from _labelled("Costs:", [action.cost] if action.cost else [], width)
 
 
@@ -275,10 +304,19 @@ def _condition(rule: Rule) -> str:
     return f"with {', '.join(parts)}: " if parts else ""
 
 
+_AFTER: dict[Done, str] = {
+    "restart_app": "another run", "reload_driver": "a driver reload", "reset_gpu": "a reset", "reboot_node": "a reboot",
+}  # fmt: skip
+
+
 def _company(rule: Rule, rules: RuleTable, width: int) -> Iterator[Line]:
     joined = [one.explain for one in rules.combinations if _selects(one, rule)]
     repeated = [f"when it {one.phrase}: {one.explain}" for one in rules.patterns if _counts(one, rule)]
-    for head, texts in (("Together:", joined), ("Repeated:", repeated)):
+    climbed: dict[str, str] = {}
+    for one in rules.escalations:
+        if climbs(rule, one):
+            climbed.setdefault(one.after, f"after {_AFTER[one.after]}: {one.explain}")
+    for head, texts in (("Together:", joined), ("Repeated:", repeated), ("In vain:", climbed.values())):
         flat = [" ".join(text.split()) for text in texts]
         yield from _labelled(head, flat, width)
 
