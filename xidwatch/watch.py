@@ -158,6 +158,7 @@ class Watch:
         self._last_state = ""
         self._web: WebServer | None = None
         self._drawn = Drawn()
+        self._state_told = True
         self._told, self._told_s, self._growing = False, dict[str, float](), dict[str, float]()
         self._refreshed_s, self._news, self._stale = 0.0, False, False
         self.snapshot = Snapshot()
@@ -255,7 +256,7 @@ class Watch:
         for settled in self.engine.settle(self._clocks.wall_us(), everything=True):
             self._keep(settled)
         self._announce()
-        self._put_state()
+        self._write_state()
         if self._web is not None:
             self._web.close()
         self._followers.close()
@@ -323,7 +324,9 @@ class Watch:
         self._consult()
         if self._is_due("state", _STATE_S):
             self._put_state()
-        self._refresh()
+        self._refresh(at_once=not self._state_told)
+        if not self._state_told:  # after the snapshot: whoever reads the file may scrape next
+            self._write_state()
 
     def _heed_tasks(self, now_us: int) -> None:
         """Waits of tasks that have become events, or are over."""
@@ -522,6 +525,11 @@ class Watch:
         return self.engine.correlator.book.reports({})
 
     def _put_state(self) -> None:
+        """Have state.json written at the end of this turn."""
+        self._state_told = False
+
+    def _write_state(self) -> None:
+        self._state_told = True
         state, incidents = self._state(), active(list(self.engine.incidents.values()))
         drawn, rules, hosts = self._drawn, self.engine.rules, self._hosts()
         self._state_file.put(lambda: state | {"incidents": [drawn.of(incident, rules, hosts) for incident in incidents]})
@@ -707,10 +715,10 @@ class Watch:
 
     # metrics
 
-    def _refresh(self) -> None:
+    def _refresh(self, *, at_once: bool = False) -> None:
         """Show what is known now; in a flood not at every turn, and what is no event's least of all."""
         now_s = self._clocks.steady_s()
-        self._stale = now_s - self._refreshed_s < (_NEWS_S if self._news else _FRESH_S)
+        self._stale = not at_once and now_s - self._refreshed_s < (_NEWS_S if self._news else _FRESH_S)
         if not self._stale:
             self._refreshed_s, self._news = now_s, False
             self.snapshot = self._made_snapshot()
