@@ -305,7 +305,7 @@ def status_text(state: dict[str, Any]) -> str:
             "",
             f"{incident['severity']}  {incident['id']}  {incident['state'].replace('_', ' ')}",
             f"  {incident['sentence']}",
-            *job_lines(incident, state.get("holders", ())),
+            *job_lines(incident, state),
         ]
         recovery = incident["recovery"]
         if recovery["rung"] != "none":

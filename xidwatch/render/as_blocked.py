@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
 
 _MOST = 8
-_WIDTH = 96
+_WIDTH = 79
 _MOST_NAMED = 4
+_WORK = ("slurm_job", "pod", "container", "unit")
 _NEED_IT_FREE = ("reset_gpu", "bus_reset", "reset_fabric", "reload_driver")
 _NFS = lazy(r"_*(?:nfs|rpc)")
 _BMC = ("ipmitool", "racadm", "redfishtool")
@@ -86,14 +87,20 @@ def blocked_lines(state: dict[str, Any], now_us: int) -> list[str]:
     return lines
 
 
-def job_lines(incident: dict[str, Any], holders: Sequence[dict[str, Any]] = ()) -> Iterator[str]:
+def job_lines(incident: dict[str, Any], state: dict[str, Any]) -> Iterator[str]:
     """Whose work an incident hit, and who holds a GPU that is to be reset; from the JSON of incident and state."""
-    hit = [f"{_process(event)}, {words}" for event in incident.get("events", ()) if (words := _words(event.get("job")))]
-    yield from _listed("Hit: ", hit)
+    holders = state.get("holders", ())
+    stuck = {task["pid"] for task in state.get("blocked", ()) if task["killable"] is not True}
+    work = [event for event in incident.get("events", ()) if any((event.get("job") or {}).get(name) for name in _WORK)]
+    told = [", ".join(filter(None, (_process(event) if event["pid"] else "", _words(event["job"])))) for event in work]
+    yield from _listed("Hit: ", [words for words in told if words not in incident.get("sentence", "")])
     if incident["recovery"]["rung"] in _NEED_IT_FREE:
         gpus = set(incident["gpus"])
         holding = [one for one in holders if one["alive"] and (not gpus or not one["gpus"] or gpus & {*one["gpus"]})]
         yield from _listed("Held by: ", [", ".join(filter(None, (_process(one), _words(one["job"])))) for one in holding])
+        if deaf := [one for one in holding if one["pid"] in stuck]:
+            yield from _listed("In D state: ", [_process(one) for one in deaf])
+            yield "      A reset cannot work while it holds the GPU: reboot, unless it goes on."
 
 
 def _listed(front: str, parts: list[str]) -> Iterator[str]:
