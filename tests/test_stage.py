@@ -42,6 +42,9 @@ def test_a_stage_of_its_own_is_accepted(tmp_path: Path) -> None:
         ({"state_dir": Config().state_dir}, "a real node's"),
         ({"run_dir": Config().run_dir}, "a real node's"),
         ({"listen": Config().listen}, "a real node's"),
+        ({"listen": ":19079"}, "a real node's"),
+        ({"state_dir": Config().state_dir / "demo"}, "a real node's"),
+        ({"run_dir": Path("/tmp/../run/xidwatch")}, "a real node's"),
     ],
 )
 def test_what_is_real_is_refused(more: dict[str, object], why: str, tmp_path: Path) -> None:

@@ -149,9 +149,14 @@ def staged(config: Config, given: Mapping[str, object]) -> Config:
     if missing := [key for key in ("kmsg", "listen", "state_dir", "run_dir") if given.get(key) is None]:
         options = ", ".join(f"--{key.replace('_', '-')}" for key in missing)
         raise XidwatchError(f"--scenario stands beside no real node: give {options} of its own")
-    for key in ("state_dir", "run_dir", "listen"):
-        if getattr(config, key) == getattr(Config(), key):
-            raise XidwatchError(f"--scenario with --{key.replace('_', '-')} {getattr(config, key)}: that is a real node's")
+    real = Config()
+    taken = [
+        f"--state-dir {config.state_dir}" if config.state_dir.resolve().is_relative_to(real.state_dir) else "",
+        f"--run-dir {config.run_dir}" if config.run_dir.resolve().is_relative_to(real.run_dir) else "",
+        f"--listen {config.listen}" if config.listen.rpartition(":")[2] == real.listen.rpartition(":")[2] else "",
+    ]
+    if any(taken):
+        raise XidwatchError(f"--scenario with {', '.join(filter(None, taken))}: that is a real node's")
     if not _is_pipe(config.kmsg):
         raise XidwatchError(f"--scenario with --kmsg {config.kmsg}: give a pipe (mkfifo), not a kernel's log")
     return replace(config, source="kmsg", d_state=replace(config.d_state, scan="off"), accept_injected=False)
