@@ -36,7 +36,10 @@ def test_serial_numbers_are_found_to_be_masked(fake: Fake) -> None:
 def test_a_call_that_never_returns_is_told(fake: Fake) -> None:
     """It is given up at the deadline, its process named and left alone."""
     fake.use("blocked")
-    items = [nvml(Subject(pci=pci, uuid=None, here=True), released=False, deadline_s=1.5, means=ALONE) for pci in (SLOTS[0], SLOTS[3])]
+    items = [
+        nvml(Subject(pci=pci, uuid=None, here=True), released=False, deadline_s=1.5, means=ALONE)
+        for pci in (SLOTS[0], SLOTS[3])
+    ]
     for pid in children():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

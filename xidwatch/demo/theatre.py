@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+from xidwatch.errors import XidwatchError
+
 Found = TypeVar("Found")
 PATIENCE_S = 20.0
 """How long anything may take on a busy machine before it counts as not happening."""
@@ -88,11 +90,18 @@ class Theatre:
         self.heard = Heard()
 
     def __enter__(self) -> Theatre:
-        """Make the folder and start daemon and hook."""
-        where = tempfile.gettempdir()
-        self.folder = Path(tempfile.mkdtemp(prefix="xidwatch-demo-", dir=where if len(where) < _LONGEST_PATH else "/tmp"))
+        """Make the folder and start daemon and hook.
+
+        Raises:
+            XidwatchError: there is no place for it.
+        """
         try:
+            where = tempfile.gettempdir()
+            self.folder = Path(tempfile.mkdtemp(prefix="xidwatch-demo-", dir=where if len(where) < _LONGEST_PATH else "/tmp"))
             os.mkfifo(self.folder / "kmsg", 0o600)
+        except OSError as error:
+            raise XidwatchError(f"the demo needs a folder for its files: {error}") from error
+        try:
             # Read and write: neither side's opening waits, and a reader that ends leaves the pipe open for the next.
             self._pen = os.open(self.folder / "kmsg", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self._write_scenario()
