@@ -114,7 +114,7 @@ class Bench:
         """1,000 small files, and the folders of 200 nodes."""
         for title, make, count in (("1,000 small files", inputs.small_files, 1000), ("200 nodes", inputs.nodes, 200)):
             folder = self._folder / title.replace(" ", "-")
-            make(folder, count)
+            make(folder, count if self._size >= 1 << 30 else count // 10)
             size = sum(path.stat().st_size for path in folder.rglob("*.log"))
             paths = sorted(folder.iterdir()) if make is inputs.nodes else [folder]
             argvs = {

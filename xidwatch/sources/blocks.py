@@ -107,6 +107,13 @@ def _with_hits(block: Block, hits: Hits) -> Block:
     return block._replace(hits=hits(block.bytes), lines=count_lines(*block[:3]))
 
 
+class _Found(NamedTuple):
+    """What one thread took and searched; the last of all is marked."""
+
+    blocks: list[Block]
+    last: bool
+
+
 class _Crew:
     """Threads that each take the next block, search it and count its lines, while this one deals with what they found.
 
@@ -123,8 +130,8 @@ class _Crew:
         self._taking = threading.Lock()
         self._over = False
         self._room = threading.Semaphore(_MOST_AHEAD)
-        self._answer: Callable[[], queue.SimpleQueue[Block | BaseException | None]] = queue.SimpleQueue
-        self._taken: queue.SimpleQueue[queue.SimpleQueue[Block | BaseException | None]] = queue.SimpleQueue()
+        self._answer: Callable[[], queue.SimpleQueue[_Found | BaseException]] = queue.SimpleQueue
+        self._taken: queue.SimpleQueue[queue.SimpleQueue[_Found | BaseException]] = queue.SimpleQueue()
         self._workers = [
             threading.Thread(target=self._work, name="scan", daemon=True)
             for _ in range(max(1, min(_MOST_WORKERS, len(os.sched_getaffinity(0)))))
@@ -137,11 +144,14 @@ class _Crew:
         patience_s = sys.getswitchinterval()
         sys.setswitchinterval(_PATIENCE_S)
         try:
-            while (found := self._taken.get().get()) is not None:
+            last = False
+            while not last:
+                found = self._taken.get().get()
                 if isinstance(found, BaseException):
                     raise found
                 self._room.release()
-                yield found
+                yield from found.blocks
+                last = found.last
         finally:
             sys.setswitchinterval(patience_s)
             self._over = True
@@ -156,12 +166,22 @@ class _Crew:
                     if self._over:
                         return
                     self._taken.put(answer)
-                    if (block := next(self._blocks, None)) is None:
-                        self._over = True
-                answer.put(_with_hits(block, self._hits) if block is not None else None)
+                    blocks, self._over = _next_large(self._blocks)
+                    last = self._over
+                answer.put(_Found([_with_hits(block, self._hits) for block in blocks], last))
             except BaseException as reason:  # noqa: BLE001 - raised again where the blocks are used
                 self._over = True
                 answer.put(reason)
+
+
+def _next_large(blocks: Iterator[Block]) -> tuple[list[Block], bool]:
+    """(the next large block and the small ones before it, whether they are the last)."""
+    taken: list[Block] = []
+    for block in blocks:
+        taken.append(block)
+        if len(block.bytes) >= LINE_BYTES:
+            return taken, False
+    return taken, True
 
 
 class Ahead(NamedTuple):
