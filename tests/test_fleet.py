@@ -15,6 +15,7 @@ from xidwatch.explain import explain
 from xidwatch.render.answer import do_now
 from xidwatch.render.lanes import chart
 from xidwatch.render.steps import known_of
+from xidwatch.render.timeline import rows
 
 T0 = datetime(2026, 11, 30, 10, 0, 0, tzinfo=timezone.utc)
 LOST = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, name=python3, GPU has fallen off the bus."
@@ -184,6 +185,14 @@ def test_logs_without_a_common_clock(fleet: Fleet) -> None:
     assert [1, 1, 1] == [len(one.hosts) for one in found.incidents]
 
 
+def test_program_in_local_time(fleet: Fleet) -> None:
+    """Whole hours between a node's only fault and its ranks' waiting are a zone that the program does not write; other times not."""
+    found = fleet(node01={"kern.log": kernel("node01", LOST), "train.log": waits(range(8), 600.0 + 9 * 3600)})
+    assert [["nccl_timeout", "xid"]] == [kinds(one) for one in found.incidents]
+    found = fleet(node02={"kern.log": kernel("node02", LOST), "train.log": waits(range(8), 600.0 + 8.5 * 3600)})
+    assert 2 == len(found.incidents)
+
+
 def test_memory_of_one_rank(fleet: Fleet) -> None:
     """A rank that ran out of memory is why the others waited; a job without that rank has nothing to do with it."""
     line = "[rank3]: " + OOM + "\n"
@@ -281,4 +290,6 @@ def test_two_hundred_nodes(tmp_path: Path, rules: RuleTable) -> None:
         found = explain(paths, SAME_EVERYWHERE, rules)
         took.append(time.process_time() - began)
         assert [count] == [len(one.hosts) for one in found.incidents if one.severity == "critical"]
+        (whole,) = (one for one in found.incidents if one.severity == "critical")
+        assert any(row.text.startswith(f"{count} nodes: ") for row in rows(whole))
     assert took[1] < 40 * took[0]

@@ -351,3 +351,19 @@ def test_header_and_message_apart() -> None:
     (event,) = read_events(text, PROGRAM)
     assert (1, "uncorrectable ECC error encountered") == (told(event).rank, event.what)
     assert [] == read_events(header, PROGRAM)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[PG 0 Rank 1] " * 4000 + "last enqueued NCCL work: ",
+        "NCCL WARN " * 6000,
+        "NCCL INFO rank 3 " * 4000 + " nranks ",
+        "OOM when allocating tensor with shape " * 1500,
+        "Free memory on device " * 3000,
+        "Running: 1 reqs, Waiting: 1 reqs, " * 2000 + "Preemptions: ",
+    ],
+)
+def test_long_lines_made_to_delay(line: str) -> None:
+    """A line of one wording's beginning over and over is read at once: no pattern looks at it again from each beginning."""
+    assert [] == read_events(line, PROGRAM)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.render.conftest import lost_gpu, postmortem_of, record, report
 from xidwatch.core.classify import RuleTable
+from xidwatch.core.event import Context
 from xidwatch.core.incident import Demand, Postmortem
 from xidwatch.render.as_text import render_text
 
@@ -145,3 +146,11 @@ def test_what_was_lost_is_said(nothing: Postmortem, few_rules: RuleTable) -> Non
     text = text_of(replace(nothing, inputs=(damaged,)), few_rules)
     assert "cut off in the middle" in text
     assert "5 records lost" in text
+
+
+def test_network_errors_without_a_fault_are_told(few_rules: RuleTable) -> None:
+    """A log without a fault of a GPU that tells of the network says so, the first lines of many."""
+    lines = tuple(Context(kind="link_down", record=record(f"mlx5_{n}: Link down", 0.0, n)) for n in range(5))
+    text = text_of(Postmortem(inputs=(), hosts=(), incidents=(), context=lines, records=5), few_rules)
+    assert "line 2 tells of a network link that went down: mlx5_2: Link down" in text
+    assert "and 2 more lines like these" in text

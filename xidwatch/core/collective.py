@@ -18,6 +18,7 @@ Verdict = Literal["behind", "apart", "silent", "idle", "joined", "unknown"]
 """A rank has not joined; ranks have called different things; a rank says nothing; nothing was in flight; all known ranks had
 joined; not to be told."""
 _GLOBAL_RANK = lazy(r"\[rank(\d+)\]")
+_AT_WORK = lazy(r"\bat work(?: sequence id)?: (\d{1,18})")
 _MOST_NAMED = 4
 
 
@@ -105,8 +106,9 @@ def _groups(notes: Sequence[Context]) -> dict[tuple[int, int | None], str | None
     """The group of a rank's time-out by its number, from the line behind it."""
     found: dict[tuple[int, int | None], str | None] = {}
     for note in notes:
-        if (standing := standing_of(note)) is not None and (seq := dict(note.facts).get("seq")) is not None:
-            found[standing.rank, int(seq)] = standing.group
+        stopped = _AT_WORK.search(dict(note.facts).get("said", ""))
+        if stopped is not None and (standing := standing_of(note)) is not None:
+            found[standing.rank, int(stopped[1])] = standing.group
     return found
 
 

@@ -165,34 +165,33 @@ _WORDINGS: tuple[_Wording, ...] = (
     _wording(
         "nccl_state",  # torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: where each rank stands
         "ast enqueued NCCL work: |ast enqueued work: ",
-        r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>[^\s\]]+))? )?Rank (?P<rank>\d+)\][^\n]*?"
-        r"(?: at work(?: sequence id)?: (?P<seq>\d+)[^\n]*?|from +rank (?P<first>\d+)[^\n]*?)?"
-        r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d+), +last completed (?:NCCL )?work: (?P<completed>-?\d+)",
+        r"\[(?:PG (?:ID )?(?P<group>\d+)(?: PG GUID (?P<guid>[^\s\]]{1,64}))? )?Rank (?P<rank>\d{1,9})\](?P<said>[^\n]{0,240}?)"
+        r"[Ll]ast enqueued (?:NCCL )?work: (?P<enqueued>-?\d{1,18}), +last completed (?:NCCL )?work: (?P<completed>-?\d{1,18})",
     ),
     _wording(
         "nccl_lagging",  # torch/csrc/distributed/c10d/TraceUtils.h, the desync report
         "are the lagging ranks|but didn't join collective|joined but didn't finish",
-        r"(?:ranks )?\[(?P<ranks>\d+(?:, ?\d+)*)\] "
-        r"(?P<how>are the lagging ranks|finished collective #(?P<seq>\d+), but didn't join|joined but didn't finish)",
+        r"(?:ranks )?\[(?P<ranks>\d{1,9}(?:, ?\d{1,9}){0,4096})\] "
+        r"(?P<how>are the lagging ranks|finished collective #(?P<seq>\d{1,18}), but didn't join|joined but didn't finish)",
     ),
-    _wording("nccl_world", " nranks ", r"NCCL INFO [^\n]*?\brank (?P<rank>\d+) nranks (?P<nranks>\d+)\b"),
+    _wording("nccl_world", " nranks ", r"NCCL INFO [^\n]{0,120}?\brank (?P<rank>\d{1,9}) nranks (?P<nranks>\d{1,9})\b"),
     _wording(
         "nccl_network_error",  # NCCL src/transport/net_ib.cc, misc/socket.cc
         "NCCL WARN",
-        r"NCCL WARN (?P<reason>(?:NET/IB ?: ?)?(?:Got completion from peer (?P<peer>[^\s<]+)|Got completion with error"
-        r"|Got async event|[^\n]*?async fatal event|Call to ibv_\w+ failed|ibv_poll_cq)[^\n]*"
-        r"|[^\n]*(?:[Tt]imed out|No route to host|Network is unreachable)[^\n]*)",
+        r"NCCL WARN (?P<reason>[^\n]{0,160}?(?:Got completion from peer (?P<peer>[^\s<]{1,64})|Got completion with error"
+        r"|Got async event|async fatal event|Call to ibv_\w{1,40} failed|ibv_poll_cq|[Tt]imed out|No route to host"
+        r"|Network is unreachable)[^\n]{0,240})",
     ),
     _wording(
         "nccl_peer_error",  # NCCL src/misc/socket.cc, include/checks.h: the other end is gone, which need not be the network
         "NCCL WARN",
-        r"NCCL WARN (?P<reason>[^\n]*(?:[Cc]onnection closed by (?:remote )?peer|Connection (?:refused|reset)|socketProgress|"
-        r"[Ss]ocket[A-Z]\w+|remote process)[^\n]*)",
+        r"NCCL WARN (?P<reason>[^\n]{0,160}?(?:[Cc]onnection closed by (?:remote )?peer|Connection (?:refused|reset)"
+        r"|socketProgress|[Ss]ocket[A-Z]\w{1,40}|remote process)[^\n]{0,240})",
     ),
     _wording(
         "nccl_error",  # the names that ncclGetErrorString and PyTorch print behind an NCCL error
         "ncclSystemError|ncclRemoteError|ncclInternalError",
-        r"\b(?P<name>ncclSystemError|ncclRemoteError|ncclInternalError): (?P<reason>[^\n]+)",
+        r"\b(?P<name>ncclSystemError|ncclRemoteError|ncclInternalError): (?P<reason>[^\n]{1,240})",
     ),
     _wording("workqueue_lockup", "workqueue lockup", r"BUG: workqueue lockup - pool [^\n]*? stuck for (?P<stuck_s>\d+)s"),
     _wording("oom_invoked", "invoked oom-killer", r"^\s*(?P<process>.+?) invoked oom-killer:"),

@@ -31,6 +31,7 @@ _HOME_S = 30.0
 """How much nearer a fault counts on a node of the job itself."""
 _USUAL_TIMEOUT_S = 600.0
 """PyTorch's own limit since 2.2, where the line gives none."""
+_MOST_HOURS = 14
 _MOMENTS_S = 10.0
 _MOST_SHOWN = 8
 _LEAST_CAUSE = 20
@@ -77,10 +78,10 @@ def join_fleet(correlator: Correlator) -> None:
     jobs = _jobs(waiting)
     causes = sorted(_causes(correlator), key=lambda cause: cause.at_us)
     times = [cause.at_us for cause in causes]
-    alone = _only_one_without_a_time(correlator) if not causes or any(job.began_us is None for job in jobs) else None
+    alone = _only_one(correlator)
     for job in jobs:
         cause = _likeliest(job, causes, times)
-        if cause is None and alone is not None and (job.began_us is None or not causes):
+        if cause is None and alone is not None and (job.began_us is None or not causes or _zone_apart(job, alone)):
             cause = alone
         _put_together(correlator, job, cause)
 
@@ -199,13 +200,24 @@ def _kept_from_work(event: Event, rule: Rule) -> bool:
     return event.kind in _STUCK and event.kind != "oom_kill"
 
 
-def _only_one_without_a_time(correlator: Correlator) -> _Cause | None:
-    """The only fault that certainly stopped a program, where times cannot tell: one of several would be a guess."""
+def _only_one(correlator: Correlator) -> _Cause | None:
+    """The only fault that certainly stopped a program, for where times cannot tell: one of several would be a guess."""
     strong = [
         case for case in correlator.cases
         if any(_kept_from_work(fold.finding.event, fold.finding.rule) for fold in case.folds.values())
     ]  # fmt: skip
     return _Cause(0.0, strong[0].host, strong=True, case=strong[0]) if len(strong) == 1 else None
+
+
+def _zone_apart(job: _Job, cause: _Cause) -> bool:
+    """Whether a program of the same node writes local time: whole hours lie between its waiting and the fault."""
+    fault = cause.case.first.record if cause.case is not None else None
+    unsaid = all(event.record.utc_offset_s is None for case in job.cases for event, _ in _timeouts(case))
+    at_home = any(case.host == cause.host for case in job.cases)
+    if fault is None or fault.wall_us is None or job.began_us is None or not unsaid or not at_home:
+        return False
+    gap = (job.began_us - fault.wall_us) / 1e6
+    return 1 <= abs(round(gap / 3600)) <= _MOST_HOURS and abs(gap - 3600 * round(gap / 3600)) <= _LATE_S
 
 
 def _came_up(correlator: Correlator) -> dict[tuple[str, str | None], list[int]]:

@@ -697,7 +697,8 @@ def _fleet_unknowns(case: Case, root: Event) -> Iterator[str]:
     """How far the clocks of several nodes agree, and whether the node at fault had a part in the job."""
     if case.clock_spread_s is None:
         return
-    nodes = ", ".join(sorted({case.host or "the host without a name", *case.hosts})[:4])
+    names = sorted({case.host or "the host without a name", *case.hosts})
+    nodes = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     apart = f"the same time-out is written {case.clock_spread_s:.0f} s apart" if case.clock_spread_s >= 1 else ""
     seen = apart or f"no log compares them, {SKEW_S:.0f} s are allowed for"
     yield f"how far the clocks of {nodes} differ ({seen}), so their order in time: `chronyc tracking` on each"

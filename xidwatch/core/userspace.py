@@ -62,7 +62,7 @@ _MEMORY = lazy(
     r"|\bAllocation on device \d+ would exceed allowed memory\. \(out of memory\)"
     r"|\bcuda runtime error \(2\) : out of memory at "
     r"|\bRESOURCE_EXHAUSTED: Out of memory (?:while trying to allocate|allocating) \d+ bytes"
-    r"|\bOOM when allocating tensor with shape\b[^\n]*\bGPU:\d+",
+    r"|\bOOM when allocating tensor with shape\b[^\n]{0,300}?\bGPU:\d+",
     re.MULTILINE,
 )
 _XLA_AGAIN = lazy(

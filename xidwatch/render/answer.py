@@ -27,6 +27,12 @@ CONFIDENCE = {
     "likely": "likely (one kind of line says so)",
     "unconfirmed": "unconfirmed (one line inside other text)",
 }
+_TELLING = {
+    "nccl_network_error": "a transfer that failed", "nccl_peer_error": "a peer that is gone (look at its log)",
+    "nccl_error": "an NCCL error (look at the other ranks' logs)", "link_down": "a network link that went down",
+    "panic": "a kernel panic",
+}  # fmt: skip
+_MOST_TOLD = 3
 SILENCE = (
     "a program that runs out of GPU memory leaves no Xid: its message is in the program's own log",
     "the kernel stops reporting hung tasks after kernel.hung_task_warnings of them (10 unless changed)",
@@ -117,7 +123,18 @@ def all_notes(postmortem: Postmortem) -> list[str]:
     """What was left out for the options given, then what the reader of each input should know."""
     notes = [f"only a part was asked for: {filter_note(postmortem.filtered)}"] if postmortem.filtered is not None else []
     notes += [first] if (first := first_fault(postmortem)) else []
+    notes += [] if postmortem.incidents else _worth_a_look(postmortem)
     return notes + [f"{visible(report.path)}: {note}" for report in postmortem.inputs for note in reading_notes(report)]
+
+
+def _worth_a_look(postmortem: Postmortem) -> list[str]:
+    """What a log without a fault of a GPU tells all the same: the network's and NCCL's own errors."""
+    found = [one for one in postmortem.context if one.kind in _TELLING]
+    shown = [
+        f"no fault of a GPU, but line {one.record.line} tells of {_TELLING[one.kind]}: {visible(one.record.text)[:160]}"
+        for one in found[:_MOST_TOLD]
+    ]
+    return shown + ([f"and {counted(len(found) - _MOST_TOLD, 'more line')} like these"] if len(found) > _MOST_TOLD else [])
 
 
 def first_fault(postmortem: Postmortem) -> str | None:

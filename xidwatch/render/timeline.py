@@ -15,6 +15,9 @@ from xidwatch.render.layout import visible
 from xidwatch.render.wording import label, names, number, said, seconds
 from xidwatch.times import clock, moment, zone_name
 
+_MOST_NODES = 6
+"""On more nodes than these, what is alike on all of them is one row."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -42,7 +45,7 @@ def rows(incident: Incident) -> list[Row]:
     groups: dict[object, list[Member]] = {}
     for index, member in enumerate(incident.members):
         event = member.finding.event
-        host = event.record.host if len(incident.hosts) > 1 else None
+        host = event.record.host if 1 < len(incident.hosts) <= _MOST_NODES or event.pci is not None else None
         key: object = (event.kind, event.code, event.what, member.finding.rule.id, member.role, event.pci, host)
         groups.setdefault("root" if index == incident.root else key, []).append(member)
     several, nodes = len(incident.gpus) > 1, len(incident.hosts) > 1
@@ -52,8 +55,16 @@ def rows(incident: Incident) -> list[Row]:
         for c in incident.context
     ]
     if nodes:
-        found = [replace(row, text=f"{visible(row.record.host)}: {row.text}") if row.record.host else row for row in found]
+        found = [replace(row, text=f"{where}: {row.text}") if (where := _where(row)) else row for row in found]
     return sorted(found, key=_order)
+
+
+def _where(row: Row) -> str:
+    """The node of a row, or how many nodes it tells of; "" when its lines name none."""
+    hosts = {member.finding.event.record.host for member in row.members} | {row.record.host}
+    if len(hosts) > 1 and row.role != "root":
+        return f"{len(hosts)} nodes"
+    return visible(row.record.host) if row.record.host else ""
 
 
 def most_telling(shown: list[Row], most: int) -> list[Row]:
