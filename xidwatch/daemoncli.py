@@ -287,7 +287,7 @@ def read_state(path: Path) -> dict[str, Any]:
 def status_text(state: dict[str, Any]) -> str:
     """The state for a person: worst first, then tasks in D state, then the sources."""
     from xidwatch.render.as_blocked import blocked_lines, job_lines
-    from xidwatch.render.as_gpus import gpu_lines
+    from xidwatch.render.as_gpus import check_lines, gpu_lines
     from xidwatch.render.layout import visible
 
     age_s = time.time() - state["time_us"] / 1e6
@@ -317,7 +317,7 @@ def status_text(state: dict[str, Any]) -> str:
         elif incident.get("verify"):
             lines.append("  Not proven healthy. Before it takes work again run:")
             lines += [f"      {command}" for command in incident["verify"]["commands"][:3]]
-        lines += [f"  The GPU: {check['answer']}: {visible(check['said'])}" for check in incident.get("checks", ())]
+        lines += check_lines(incident)
         if incident.get("driver_word"):
             lines.append(f"  The driver: {visible(incident['driver_word'])}")
     lines += gpu_lines(state)

@@ -64,7 +64,6 @@ class Gpus:
         self._cards: dict[PciAddress, Card] = {}
         self._news: list[PciAddress] = []
         self._dead: dict[PciAddress, bool | None] = {}
-        self._pulse: tuple[object, ...] = ()
         self._errands = Errands(lambda: self.changed())  # noqa: PLW0108  # the daemon sets it later
         self._monitor: DeviceMonitor | None = None
         try:
@@ -131,14 +130,6 @@ class Gpus:
         found, self._news = self._news, []
         return [(pci, self._cards[pci]) for pci in found if pci in self._cards]
 
-    def has_news(self) -> bool:
-        """Whether a sample has ended, or its time has run out, or the bus has changed since the last call."""
-        way = self._nvml.health() if self._nvml is not None else None
-        told = (way.samples_total, way.missed_total, way.up, way.released) if way is not None else ()
-        pulse = (*told, *self._found, *self._dead.items(), len(self._cards))
-        changed, self._pulse = pulse != self._pulse, pulse
-        return changed
-
     def slots(self) -> tuple[Slot, ...]:
         """How every slot stands."""
         answers = self._nvml.answers().gpus if self._nvml is not None else {}
@@ -187,6 +178,10 @@ class Gpus:
         """What a GPU said last before a fault; None when that is not known."""
         before = [state for state in self._states.get(pci, ()) if state.at_us < fault_us]
         return before[-1] if before else None
+
+    def states_since(self, pci: PciAddress, fault_us: int) -> list[GpuState]:
+        """What a GPU has said since, as far as it is kept."""
+        return [state for state in self._states.get(pci, ()) if state.at_us >= fault_us]
 
     def told(self) -> int:
         """A number that changes whenever a GPU has said something, or something about one was found out."""

@@ -17,7 +17,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from xidwatch.core.incident import Incident
 from xidwatch.core.machine import Machine
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
-from xidwatch.core.standing import Check, Seen, checks
+from xidwatch.core.standing import Check, Seen, checks, was_reset, worth_keeping
 from xidwatch.core.standing import noted as noted_check
 from xidwatch.drawn import Drawn
 from xidwatch.errors import XidwatchError
@@ -68,10 +68,9 @@ _STATE_S = 60.0
 _MACHINE_S = 300.0
 _CARDS_S = 86_400.0
 _CLOSE_S = 5.0
-_NVML = "nvml"
-"""Source of what the GPUs said, in the history."""
 _GROWTH_S = 1.0
 """An incident that only has another member is told no more often than this: a storm has hundreds."""
+_BY_DRIVER = ("xid", "nvrm")
 _SWITCH_S = 0.0005
 _FRESH_S = 0.05
 _NEWS_S = 0.002
@@ -302,8 +301,6 @@ class Watch:
             # Entries age: all cards are kept anew at the start and each day, the missing ones too.
             news = self._gpus.news()
             self._keep_cards(self._gpus.cards() if self._is_due("cards", _CARDS_S) else news)
-            if self._gpus.has_news():
-                self._put_state()
         self._heed_tasks(now_us)
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
@@ -459,21 +456,48 @@ class Watch:
         if (standings := [standing(slot) for slot in slots.values()]) != self._standings:
             self._standings = standings
             self._put_state()
-        open_ = [one for one in self.engine.incidents.values() if one.state == "active"] if slots else []
-        for incident in open_:
-            first = incident.members[0].finding.event.record
-            names = [name for member in incident.members for name in member.finding.rule.confirm]
-            known = {(check.pci, dict(check.facts)["check"]): dict(check.facts) for check in incident.checks}
-            for pci in filter(None, map(parse_pci, incident.gpus)):
-                if (slot := slots.get(pci)) is None or first.wall_us is None:
-                    continue
-                seen = Seen(slot=slot, before=self._baseline(incident.id, pci, first.wall_us), since_us=first.wall_us)
-                for check in checks(names, seen, self._clocks.wall_us()):
-                    before = known.get((pci, check.name), {"answer": "open"})
-                    if (check.answer, check.action) != (before["answer"], before.get("action")) and check.answer != "open":
-                        self._keep_check(incident, check, first.boot_id)
-        kept = {one.id for one in open_}
+        doubtful = list(self._doubtful()) if slots else []
+        heard = [self._ask(incident, pci, slot) for incident in doubtful for pci, slot in _own(incident, slots)]
+        kept = {one.id for one in doubtful}
         self._baselines = {key: state for key, state in self._baselines.items() if key[0] in kept}
+        if any(heard):
+            self._announce()
+
+    def _doubtful(self) -> Iterator[Incident]:
+        """Incidents that a GPU's word may end, prove or bear out; of those that were too old to be believed the newest."""
+        old: set[tuple[str, ...]] = set()
+        for incident in reversed(list(self.engine.incidents.values())):
+            if incident.state != "resolved":
+                yield incident
+            elif incident.end_reason == "unconfirmed_old" and not incident.checks and incident.gpus not in old:
+                old.add(incident.gpus)
+                yield incident
+
+    def _ask(self, incident: Incident, pci: PciAddress, slot: Slot) -> bool:
+        """Set what one GPU has said since against one incident; whether it said something new."""
+        first = incident.members[0].finding.event.record
+        if first.wall_us is None or self._gpus is None:
+            return False
+        names = [name for member in incident.members for name in member.finding.rule.confirm]
+        known = {(check.pci, dict(check.facts)["check"]): check for check in incident.checks}
+        lines = [member.last.last_record.wall_us or 0 for member in incident.members if member.finding.event.kind in _BY_DRIVER]
+        last_us = max(lines, default=first.wall_us)
+        seen = Seen(
+            slot=slot,
+            before=self._baseline(incident.id, pci, first.wall_us),
+            since_us=first.wall_us,
+            last_us=last_us,
+            reset=was_reset(self._gpus.states_since(pci, last_us)),
+        )
+        found = [
+            check
+            for check in checks(names, seen, self._clocks.wall_us())
+            if worth_keeping(check, known.get((pci, check.name)))
+            and (incident.state != "resolved" or (check.name in names and check.answer == "confirmed"))
+        ]
+        for check in found:
+            self._keep_check(incident, check, first.boot_id)
+        return bool(found)
 
     def _baseline(self, id_: str, pci: PciAddress, start_us: int) -> GpuState | None:
         """What the GPU said before the incident, held fast: later samples must not take its place."""
@@ -485,7 +509,7 @@ class Watch:
         context = noted_check(check, incident.hosts[0] if incident.hosts else "", boot_id)
         self.engine.note(context)
         identity = f"check/{incident.id}/{check.pci}/{check.name}/{check.at_us}"
-        self._history.append(Entry(identity=identity, source=_NVML, wall_us=check.at_us, item=encode(context)))
+        self._history.append(Entry(identity=identity, source=GPUS, wall_us=check.at_us, item=encode(context)))
 
     def _note_regimes(self, incident: Incident) -> None:
         """Keep what the GPUs did before it; it completes the incident at the next turn."""
@@ -780,6 +804,13 @@ class Latencies:
     def counts(self) -> tuple[tuple[tuple[float, int], ...], int, float]:
         """((upper bound, count in that bucket), ...), how many in all, their sum."""
         return tuple(zip(self.bounds, self.hits, strict=False)), sum(self.hits), self.total_s
+
+
+def _own(incident: Incident, slots: Mapping[PciAddress, Slot]) -> Iterator[tuple[PciAddress, Slot]]:
+    """The incident's GPUs that are known."""
+    for pci in filter(None, map(parse_pci, incident.gpus)):
+        if pci in slots:
+            yield pci, slots[pci]
 
 
 def _reader(watch: Watch, source: LiveSource) -> Callable[[int], None]:

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from xidwatch.core.logclock import LogClock
-from xidwatch.core.logtext import LogLine, Stamp, parse_line
+from xidwatch.core.logtext import LogLine, Stamp, parse_line, unglued
+from xidwatch.core.record import Record
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."
 UTC = timezone.utc
@@ -487,3 +488,19 @@ def test_time_beyond_the_calendar_is_no_time() -> None:
     line = parse_line("9999-12-31T23:59:59.999999-12:00 gpu07 kernel: x")
     record = LogClock(UTC, NOW_US).record(line, stream=0, seq=1, number=1)
     assert (None, None, None) == (record.wall_us, record.time_source, record.utc_offset_s)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("process '/tmp/NVRM: Xid (PCI:0000:1b:00): 79' started", ("NVRM: Xid (PCI:0000:1b:00): 79' started", True)),
+        ("usb 1-1: Product: NVRM: Xid (PCI:0000:1b:00): 79, x", ("NVRM: Xid (PCI:0000:1b:00): 79, x", True)),
+        ("> NVRM: loading", ("NVRM: loading", False)),
+        ("NVRM: Xid (PCI:0000:1b:00): 13, NVRM: twice", ("NVRM: Xid (PCI:0000:1b:00): 13, NVRM: twice", False)),
+        ("eth0: link up", ("eth0: link up", False)),
+    ],
+)
+def test_a_record_is_cut_like_a_line(text: str, expected: tuple[str, bool]) -> None:
+    """What /dev/kmsg and the journal deliver whole is held to the same: only the start of a message is a fact."""
+    cut = unglued(Record(text=text, trusted="kernel"))
+    assert expected == (cut.text, cut.glued)

@@ -93,7 +93,7 @@ SILENT = Unresponsive(since_us=START_US, last_good=HEALTHY, why="deadline 10 s p
         ("ecc_uncorrected", "confirmed", "3 uncorrected errors in its life, 2 before, since the driver was loaded in dram 1",
          seen(ecc(3, 1), ecc(2, 0))),
         ("ecc_uncorrected", "contradicted", "still 2 uncorrected errors", seen(ecc(2, 0), ecc(2, 0))),
-        ("ecc_uncorrected", "confirmed", "l2 cache 2", seen(ecc(5, 2, "l2_cache"))),
+        ("ecc_uncorrected", "open", "l2 cache 2", seen(ecc(5, 2, "l2_cache"))),
         ("ecc_uncorrected", "open", "not known", seen(ecc(5, 0))),
         ("ecc_uncorrected", "open", "cannot be counted", seen(NOW)),
         ("row_remap_pending", "confirmed", "drain and reset", seen(rows(pending=True), HEALTHY)),

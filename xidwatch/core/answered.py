@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Literal
 
+from xidwatch.core.event import Context
 from xidwatch.core.pci import PciAddress
-from xidwatch.core.rule import RUNGS
+from xidwatch.core.rule import RUNGS, Rule
 
 RECOVERY_ACTIONS = (
     "none", "reset_gpu", "reboot_node", "drain_p2p", "drain_and_reset", "recover_imex", "bus_reset", "system_reboot",
 )  # fmt: skip
 """By number: NVML_GPU_RECOVERY_ACTION_* (nvml.h, field 230), the same as Xid 154 prints."""
-RECOVERING = frozenset({"gpu_not_found", "row_remap_pending", "recovery_action"})
-"""Readings that once confirmed a fault and then no longer do: the GPU has been brought back."""
+STATE = "gpu_state"
+"""The reading that sums the others up: whether anything speaks against the GPU."""
+ASIDE = frozenset({"sram_threshold", "recovery_action"})
+"""Readings that bear a fault out, and whose absence does not speak against it."""
+PROOF_S = 3600.0
+"""So long must a GPU have been well before what was doubtful counts as over."""
 _RUNG_OF = {"drain_and_reset": "reset_gpu", "system_reboot": "reboot_node"}
 """The driver's words for which ours differ."""
+
+
+def gpus_say(
+    root: Rule, struck: set[PciAddress | None], checks: Iterable[Context]
+) -> Literal["confirmed", "contradicted"] | None:
+    """Whether the GPUs bear a fault out: one that does is enough; None where they say nothing that settles it.
+
+    Args:
+        root: Its rule.
+        struck: The GPUs that its lines name, None for a line that names none.
+        checks: What the GPUs say, one reading each.
+    """
+    about = [dict(check.facts) for check in checks if check.pci in struck or None in struck]
+    answers = {(facts.get("check", ""), facts.get("answer")) for facts in about if facts.get("check") in root.confirm}
+    if any(answer == "confirmed" for _, answer in answers):
+        return "confirmed"
+    return "contradicted" if any(answer == "contradicted" and name not in ASIDE for name, answer in answers) else None
 
 
 def driver_word(actions: Mapping[PciAddress, str], recovery: str) -> str | None:

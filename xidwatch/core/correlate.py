@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from xidwatch.core.answered import RECOVERING
+from xidwatch.core.answered import PROOF_S, STATE
 from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
@@ -46,8 +46,6 @@ _MOST_CONTEXT = 10_000
 _MOST_CASE_CONTEXT = 200
 _MOST_INDEXED = 20_000
 _MOST_RECENT = 64
-_ACTS = ("boot", "driver_load", "gpu_reset")
-"""What is done about faults. The last is a program's word: it ends nothing, and only says what was tried."""
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _NCCL_NOTES = ("nccl_state", "nccl_lagging", "nccl_world")
 _MOST_NOTES = 4096
@@ -86,13 +84,16 @@ class Case:
         actions: Latest Xid 154 of each GPU, the driver's own demand.
         widened: "node" or "fabric" once several GPUs were hit together.
         order, latest: Positions of its first and latest event among all that was fed.
-        booted, loaded, reset: The host's latest boot and driver load before it, and the reset of its GPU that a tool told of.
+        booted, loaded: The host's latest boot and driver load before it.
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
         released: Pids of its hung tasks that have gone on or ended.
         notes: What NCCL said of its ranks, where a collective timed out.
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
         checks: What the GPUs say of it: latest answer by (GPU, reading).
+        ill: GPUs that have said, since it began, that something is wrong with them.
+        well: GPUs with which nothing is wrong now, and the answer since which that is so.
+        proven: GPUs that have been well for long since it seemed over, and have worked.
         clock_spread_s: How far apart nodes wrote the same time-out; None on one node.
         changes: How often its events have changed; `digest` is what `judge` keeps of it until then.
     """
@@ -112,7 +113,6 @@ class Case:
     end: Event | Context | None = None
     merged_into: Case | None = None
     booted: Record | None = None
-    reset: Record | None = None
     loaded: Record | None = None
     per_rule: dict[str, int] = field(default_factory=dict)
     link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
@@ -124,6 +124,9 @@ class Case:
     changes: int = 0
     digest: object = None
     checks: dict[tuple[PciAddress, str], Context] = field(default_factory=dict)
+    ill: set[PciAddress] = field(default_factory=set)
+    well: dict[PciAddress, Context] = field(default_factory=dict)
+    proven: set[PciAddress] = field(default_factory=set)
 
     def needs(self) -> int:
         """Index in RUNGS of the strongest demand that nothing has cleared."""
@@ -132,6 +135,11 @@ class Case:
     def has(self, rule_flag: str) -> bool:
         """Whether any member's rule has this flag (`lost`, `persistent`)."""
         return any(getattr(fold.finding.rule, rule_flag) for fold in self.folds.values())
+
+    def gpus(self) -> set[PciAddress]:
+        """The GPUs that its lines name."""
+        events = [fold.finding.event for fold in self.folds.values() if fold.finding.event.kind in ("xid", "nvrm")]
+        return {event.pci for event in events if event.pci is not None}
 
 
 class Correlator:
@@ -153,7 +161,8 @@ class Correlator:
         self._by_topic: dict[tuple[str, str], Case] = {}
         self._by_code: dict[tuple[str, int], list[Case]] = {}
         self._missed: dict[str, Record] = {}
-        self._acts: dict[tuple[str, str, PciAddress | None], Record] = {}
+        self._booted: dict[str, Record] = {}
+        self._loaded: dict[str, Record] = {}
         self._stream_host: dict[int, str] = {}
         self._order = 0
         self._ended: list[Case] = []
@@ -211,11 +220,12 @@ class Correlator:
             return []
         if (changed := self.book.note(host, context)) is not None:
             self._end_slot(host, changed, context)
-        self._note_act(host, context)
         if context.kind == "boot":
+            self._booted[host] = context.record
             self.tick(context.record, host)
             self._end_host(host, context, "boot", ladder=len(RUNGS))
         elif context.kind == "driver_load":
+            self._loaded[host] = context.record
             self._end_host(host, context, "driver_reload", ladder=RUNGS.index("reload_driver"))
         elif context.kind == "suppressed":
             self._note_missed(host, context)
@@ -231,33 +241,60 @@ class Correlator:
         return []
 
     def _note_check(self, host: str, context: Context) -> Iterator[Case]:
-        """What the GPU says of a case; one that bore it out and does so no longer has been brought back."""
+        """What the GPU says of a case stands beside it, and may end it."""
         facts = dict(context.facts)
-        name, answer = facts.get("check", ""), facts.get("answer")
-        for case in list(self._open_at.get(host, {}).values()):
+        for case in list(self._cases.values()):
             slots = {fold.finding.event.pci for fold in case.folds.values()}
             gap = gap_s(case.first.record, context.record)
-            if context.pci is None or context.pci not in slots or (gap is not None and gap < 0):
+            if case.host != host or context.pci is None or context.pci not in slots or (gap is not None and gap < 0):
                 continue
-            before = case.checks.get((context.pci, name))
-            case.checks[context.pci, name] = context
-            was = dict(before.facts).get("answer") if before is not None else None
-            if (was, answer) == ("confirmed", "contradicted") and name in RECOVERING:
-                self._brought_back(case, context)
+            if case.state == "resolved" and not (case.end_reason == "unconfirmed_old" and _is_borne_out(case, context)):
+                continue
+            case.checks[context.pci, facts.get("check", "")] = context
+            if case.state == "resolved":
+                self._revive(case)
+            elif facts.get("check") == STATE:
+                self._heed(case, context.pci, context)
             yield case
 
-    def _brought_back(self, case: Case, context: Context) -> None:
-        """The GPU's own word that it is well again: what it was asked for is done, by whatever way."""
-        for wish in case.wishes.values():
-            if wish.finding.event.pci in (context.pci, None):
-                wish.cleared = True
-        if case.needs() == 0 and not case.has("persistent"):
-            self.end(case, "gpu_recovered", context, "awaiting_verification" if case.has("lost") else "resolved")
+    def _heed(self, case: Case, pci: PciAddress, context: Context) -> None:
+        """A GPU that was ill and is well again has been brought back; one that stays well and works is proven.
 
-    def _note_act(self, host: str, context: Context) -> None:
-        if context.kind in _ACTS:
-            _bounded(self._acts)
-            self._acts[context.kind, host, context.pci] = context.record
+        One that never was ill for NVML is believed after a while only. Silence is neither.
+        """
+        facts = dict(context.facts)
+        if facts.get("answer") != "contradicted":
+            case.well.pop(pci, None)
+            case.proven.discard(pci)
+            case.ill |= {pci} if facts.get("answer") == "confirmed" else set()
+            return
+        well_s = gap_s(case.well.setdefault(pci, context).record, context.record) or 0.0
+        if case.state == "awaiting_verification":
+            over_s = gap_s(case.end.record, context.record) if case.end is not None else None
+            if min(well_s, over_s or 0.0) >= PROOF_S and "working" in facts:
+                case.proven.add(pci)
+            if case.gpus() <= case.proven:
+                self.end(case, "proven", context)
+        elif pci in case.ill or (case.has("lost") and well_s >= PROOF_S):
+            self._brought_back(case, context, "gpu_recovered", len(RUNGS))
+        elif "reset" in facts:
+            self._brought_back(case, context, "reset_seen", RUNGS.index("bus_reset"))
+
+    def _brought_back(self, case: Case, context: Context, reason: EndReason, ladder: int) -> None:
+        """What it was asked for is done, by whatever way; a task that still hangs asks on."""
+        for wish in case.wishes.values():
+            stuck = isinstance(wish.finding.event.detail, HungTaskDetail)
+            if wish.finding.event.pci in (context.pci, None) and not stuck:
+                wish.cleared |= RUNGS.index(wish.finding.rule.recovery) <= ladder
+        if case.needs() == 0 and not case.has("persistent"):
+            self.end(case, reason, context, "awaiting_verification" if case.has("lost") else "resolved")
+
+    def _revive(self, case: Case) -> None:
+        """It was too old to be believed, and the present state bears it out."""
+        for wish in case.wishes.values():
+            wish.cleared = False
+        case.state, case.end_reason, case.end = "active", None, None
+        self._open_at.setdefault(case.host, {})[id(case)] = case
 
     def _note_regime(self, host: str, context: Context) -> Iterator[Case]:
         """What a GPU did before its fault stands in the picture of the case that began after it."""
@@ -546,8 +583,7 @@ class Correlator:
 
     def _open(self, host: str, event: Event) -> Case:
         case = Case(host=host, order=self._order, first=event, last=event)
-        case.booted, case.loaded = (self._acts.get((kind, host, None)) for kind in ("boot", "driver_load"))
-        case.reset = self._acts.get(("gpu_reset", host, event.pci)) if event.pci is not None else None
+        case.booted, case.loaded = self._booted.get(host), self._loaded.get(host)
         self._cases[id(case)] = self._open_at.setdefault(host, {})[id(case)] = case
         return case
 
@@ -664,6 +700,9 @@ class Correlator:
         into.hosts.update(dict.fromkeys((other.host, *other.hosts) if elsewhere else other.hosts))
         into.link_bits.update(other.link_bits)
         into.released |= other.released
+        into.checks.update({key: check for key, check in other.checks.items() if key not in into.checks})
+        into.ill |= other.ill
+        into.well.update({pci: check for pci, check in other.well.items() if pci not in into.well})
         if other.order < into.order and not elsewhere:
             into.order, into.first = other.order, other.first
         if _not_before(other.last.record, into.last.record):
@@ -721,6 +760,13 @@ def _alive(case: Case) -> Case:
     while case.merged_into is not None:
         case = case.merged_into
     return case
+
+
+def _is_borne_out(case: Case, context: Context) -> bool:
+    """Whether this is a reading that one of its rules names, and it confirms the fault."""
+    facts = dict(context.facts)
+    findings = [fold.finding for fold in case.folds.values() if fold.finding.event.pci == context.pci]
+    return facts.get("answer") == "confirmed" and any(facts.get("check") in finding.rule.confirm for finding in findings)
 
 
 def _topic_of(finding: Finding) -> str:

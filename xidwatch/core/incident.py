@@ -19,6 +19,7 @@ EndReason = Literal[
     "boot",
     "gpu_replaced",
     "gpu_recovered",
+    "proven",
     "recovered_154",
     "operator",
     "unconfirmed_old",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
 
 from xidwatch.core.account import NO_XID_SEEN, Names, clause, is_out_of_memory
-from xidwatch.core.answered import RECOVERY_ACTIONS, driver_word
+from xidwatch.core.answered import RECOVERY_ACTIONS, driver_word, gpus_say
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
@@ -520,14 +520,21 @@ def _severity(item: _Judged, demands: list[Rule], rules: RuleTable) -> Severity:
 
 
 def _confidence(item: _Judged) -> Confidence:
-    """Matches inside other text are rumours, however many, until a whole line agrees; two facts, or a pointer, are sure."""
+    """Matches inside other text are rumours until a whole line or the GPU agrees; two facts, or a pointer, are sure."""
     folds = list(item.case.folds.values())
-    if any(dict(check.facts).get("answer") == "confirmed" for check in item.case.checks.values()):
+    if (word := _gpus_word(item)) == "confirmed":
         return "sure"
     if all(fold.finding.event.record.glued for fold in folds):
         return "unconfirmed"
     facts = {(fold.finding.event.kind, fold.finding.event.code, fold.finding.event.what) for fold in folds}
-    return "sure" if item.pointed or len(facts) > 1 else "likely"
+    return "sure" if (item.pointed or len(facts) > 1) and word != "contradicted" else "likely"
+
+
+def _gpus_word(item: _Judged) -> str | None:
+    """Whether the GPUs that the root is about bear it out."""
+    root = item.root.finding
+    struck = {fold.finding.event.pci for fold in item.case.folds.values() if fold.finding.rule.id == root.rule.id}
+    return gpus_say(root.rule, struck, item.case.checks.values())
 
 
 def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
@@ -620,6 +627,8 @@ def _nothing_to_do(case: Case, root: Rule) -> str:
         "recovered_154": "the driver itself says that the GPU has recovered",
         "gpu_replaced": "another card sits in the slot now",
         "gpu_recovered": "the GPU itself says that it is well again",
+        "reset_seen": "the GPU was reset since",
+        "proven": "the GPU has been well since, and has worked",
         "released": "no task is stuck any more",
     }
     return reasons.get(case.end_reason or "", root.departs or root.title)

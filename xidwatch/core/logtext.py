@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from xidwatch.core.journal import parse_journal
@@ -22,6 +22,7 @@ MESSAGE_STARTS: tuple[str, ...] = (
     "NMI watchdog: ", "watchdog: BUG:", "BUG: soft lockup",
 )  # fmt: skip
 """How the messages that matter begin: found behind other text, they are glued to it."""
+_OF_GPUS = MESSAGE_STARTS[:6]
 
 
 class Stamp(NamedTuple):
@@ -568,6 +569,20 @@ def _behind_other_text(out: LogLine, at: int) -> int:
     out.glued = True
     out.text = text[at:].rstrip('"') if front.endswith('"') else text[at:]
     return at
+
+
+def unglued(record: Record) -> Record:
+    """A record whose message that matters stands behind other text: that message alone, marked as glued.
+
+    A program that quotes what the kernel said of a task says nothing of its own; of a GPU it may be the only one to tell.
+    """
+    at = first_start(record.text, MESSAGE_STARTS if record.program is None else _OF_GPUS)
+    if at <= 0:
+        return record
+    front, text = record.text[:at], record.text[at:]
+    if not any(map(str.isalnum, front)) and "[" not in front:
+        return replace(record, text=text)
+    return replace(record, text=text.rstrip('"') if front.endswith('"') else text, glued=True)
 
 
 def _embedded(out: LogLine, at: int) -> bool:

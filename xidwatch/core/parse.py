@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from xidwatch.core import context, hung_task, lockup, nvrm, oom, pcie, sxid, userspace, xid
 from xidwatch.core.event import Context, Event, MalformedLine
+from xidwatch.core.logtext import unglued
 from xidwatch.core.record import Record
 
 FAMILIES: tuple[ModuleType, ...] = (xid, sxid, nvrm, hung_task, lockup, oom, pcie, userspace)
@@ -81,6 +82,7 @@ class Parser:
             if not extended.provisional:
                 yield extended
             return
+        record = unglued(record)
         try:
             family, started = _start(record)
         except MalformedLine:

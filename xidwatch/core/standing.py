@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
-from xidwatch.core.answered import RECOVERY_ACTIONS
+from xidwatch.core.answered import PROOF_S, RECOVERY_ACTIONS, STATE
 from xidwatch.core.census import Slot, uncorrected
 from xidwatch.core.event import Context
 from xidwatch.core.gpu import (
@@ -25,12 +26,16 @@ from xidwatch.core.gpu import (
     Sram,
     UnknownError,
     Unresponsive,
+    Utilization,
 )  # fmt: skip
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
+from xidwatch.core.verdict import span_text
 
 KIND = "gpu_check"
 Answer = Literal["confirmed", "contradicted", "open"]
+SETTLED_US = 2_000_000
+"""A sample may have been taken while the fault was still going on: a good one from so long after its last line on counts."""
 OF_MEMORY = frozenset({"ecc_uncorrected", "row_remap_pending", "row_remap_failure", "sram_threshold"})
 
 
@@ -42,11 +47,15 @@ class Seen:
         slot: How it stands now.
         before: What it said last before the incident; None when that is not known.
         since_us: When the incident began, wall clock.
+        last_us: When its last line was written; None for the first.
+        reset: Counters have fallen since that line which only a reset or a driver load sets back.
     """
 
     slot: Slot
     before: GpuState | None
     since_us: int
+    last_us: int | None = None
+    reset: bool = False
 
     @property
     def now(self) -> GpuState | None:
@@ -64,6 +73,7 @@ class Check:
         said: The reading, for a person.
         at_us: Wall clock of the reading.
         action: The driver's recovery action, where this is about it.
+        marks: Of the GPU's state as a whole: `working`, and `reset` where it has been reset since the last line.
     """
 
     name: str
@@ -72,11 +82,12 @@ class Check:
     said: str
     at_us: int
     action: str | None = None
+    marks: tuple[str, ...] = ()
 
 
 def checks(names: Iterable[str], seen: Seen, now_us: int) -> Iterator[Check]:
-    """Each named reading of one GPU; the driver's own demand always, spare rows beside any reading of memory."""
-    asked = dict.fromkeys((*names, "recovery_action"))
+    """Each named reading of one GPU; its state and the driver's own demand always, spare rows beside any reading of memory."""
+    asked = dict.fromkeys((*names, "recovery_action", STATE))
     if OF_MEMORY & asked.keys():
         asked["spare_rows"] = None
     for name in asked:
@@ -84,10 +95,62 @@ def checks(names: Iterable[str], seen: Seen, now_us: int) -> Iterator[Check]:
             continue
         answer, said = check(seen)
         state = seen.now
-        action = _action(state) if name == "recovery_action" else None
+        at_us = state.at_us if state else now_us
         yield Check(
-            name=name, pci=seen.slot.pci, answer=answer, said=said, at_us=state.at_us if state else now_us, action=action
+            name=name,
+            pci=seen.slot.pci,
+            answer=answer,
+            said=f"{said} ({_age(at_us, seen)})",
+            at_us=at_us,
+            action=_action(state) if name == "recovery_action" else None,
+            marks=_marks(seen) if name == STATE else (),
         )
+
+
+def worth_keeping(check: Check, known: Context | None) -> bool:
+    """Whether an answer tells more than the one that is known: another one, or that all has been well for one more hour.
+
+    An open answer is worth nothing, but where the state as a whole is concerned: it interrupts what was well.
+    """
+    facts = dict(known.facts) if known is not None else {}
+    changed = (check.answer, check.action) != (facts.get("answer", "open"), facts.get("action"))
+    if check.name != STATE:
+        return changed and check.answer != "open"
+    known_us = known.record.wall_us if known is not None else None
+    an_hour = known_us is not None and check.answer == "contradicted" and check.at_us - known_us >= PROOF_S * 1e6
+    return changed or an_hour or ("reset" in check.marks and "reset" not in facts)
+
+
+def _age(at_us: int, seen: Seen) -> str:
+    before = f"; before: {span_text((at_us - seen.before.at_us) / 1e6)} earlier" if seen.before is not None else ""
+    return f"read {span_text((at_us - seen.since_us) / 1e6)} after the first line{before}"
+
+
+def _marks(seen: Seen) -> tuple[str, ...]:
+    state = seen.now
+    if state is None:
+        return ()
+    busy = not isinstance(state.utilization, Utilization) or state.utilization.gpu_ratio > 0
+    working = isinstance(state.processes, tuple) and bool(state.processes) and busy
+    return ("working",) * working + ("reset",) * seen.reset
+
+
+def was_reset(states: Iterable[GpuState]) -> bool:
+    """Whether counters of a card have fallen from one of these states to the next: only a reset or a driver load does that."""
+    found = list(states)
+    return any(_fell(one, other) for one, other in pairwise(found))
+
+
+def _fell(one: GpuState, other: GpuState) -> bool:
+    if one.identity.gpu_uuid != other.identity.gpu_uuid or not isinstance(one.identity.gpu_uuid, str):
+        return False
+    return any(name in after and after[name] < count for after in [_volatile(other)] for name, count in _volatile(one).items())
+
+
+def _volatile(state: GpuState) -> dict[str, int]:
+    """Counters that begin anew with a reset."""
+    found = {str(one.severity): one.count for one in state.ecc if (one.lifetime, one.location) == ("volatile", "total")}
+    return found | ({"replays": state.pcie.replays} if isinstance(state.pcie.replays, int) else {})
 
 
 def noted(check: Check, host: str, boot_id: str | None) -> Context:
@@ -95,6 +158,7 @@ def noted(check: Check, host: str, boot_id: str | None) -> Context:
     facts = [("check", check.name), ("answer", check.answer)]
     if check.action is not None:
         facts.append(("action", check.action))
+    facts += [(mark, "yes") for mark in check.marks]
     record = Record(text=f"{check.pci}: {check.said}", wall_us=check.at_us, host=host or None, boot_id=boot_id)
     return Context(kind=KIND, record=record, pci=check.pci, facts=tuple(facts))
 
@@ -208,9 +272,8 @@ def _ecc(seen: Seen) -> Found:
         return "confirmed", f"{aggregate} uncorrected errors in its life, {before} before{where}"
     if before is not None:
         return "contradicted", f"still {aggregate} uncorrected errors in its life, as before: the GPU has not counted this one"
-    if volatile:
-        return "confirmed", f"{volatile} uncorrected since the driver was loaded{f' ({places})' if places else ''}"
-    return "open", f"{aggregate} uncorrected errors in its life, none since the driver was loaded; how many before is not known"
+    recent = f"{volatile} of them since the driver was loaded{f' ({places})' if places else ''}" if volatile is not None else ""
+    return "open", f"{aggregate} uncorrected errors in its life, {recent or 'not told when'}; how many before is not known"
 
 
 def _places(state: GpuState) -> str:
@@ -300,6 +363,39 @@ def _pcie(seen: Seen) -> Found:
     return "open", f"{link.replays} PCIe replays since the driver was loaded; how many before is not known"
 
 
+def _state(seen: Seen) -> Found:
+    slot, state, answer = seen.slot, seen.now, seen.slot.answer
+    if not slot.on_bus or type(answer) in _GONE:
+        return _not_found(seen)
+    if isinstance(answer, ResetRequired):
+        return "confirmed", "it must be reset before it can be used"
+    if state is None:
+        return _silent(seen)
+    if wrong := list(_wrong(state, seen.before)):
+        return "confirmed", "; ".join(wrong)
+    if seen.last_us is not None and state.at_us - seen.last_us < SETTLED_US:
+        return "open", "it answers and asks for nothing; the last line is too young for that to count"
+    done = "it has been reset, " if seen.reset else ""
+    return "contradicted", f"{done}it answers, the driver asks nothing, and nothing waits for a reset"
+
+
+def _wrong(state: GpuState, before: GpuState | None) -> Iterator[str]:
+    """What speaks against a GPU that answers."""
+    action = _action(state)
+    if action not in (None, "none"):
+        yield f"the driver asks: {action.replace('_', ' ')}"
+    if isinstance(state.row_remap, RowRemap) and state.row_remap.failed:
+        yield "a row could not be remapped"
+    elif isinstance(state.row_remap, RowRemap) and state.row_remap.pending:
+        yield "a row waits for a reset to be remapped"
+    if state.retired_pages.pending is True:
+        yield "a page waits to be retired"
+    # Narrower than it could be may be how the machine is built; narrower than before is not.
+    width, was = state.pcie.width, before.pcie.width if before is not None else None
+    if isinstance(width, int) and isinstance(was, int) and width < was:
+        yield f"its PCIe link came back with {width} of {was} lanes"
+
+
 _CHECKS: dict[str, Callable[[Seen], Found]] = {
     "gpu_not_found": _not_found,
     "row_remap_pending": _pending,
@@ -311,4 +407,5 @@ _CHECKS: dict[str, Callable[[Seen], Found]] = {
     "nvlink_errors": _links,
     "pcie_replays": _pcie,
     "spare_rows": _spare,
+    STATE: _state,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from xidwatch.core.account import NO_XID, NO_XID_SEEN
+from xidwatch.core.answered import gpus_say
 from xidwatch.core.collective import call_of, ranks_text
 from xidwatch.core.event import Context, Event, HungTaskDetail
 from xidwatch.core.incident import Incident, Member
@@ -93,9 +94,18 @@ def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
         parts.append(NO_XID)
     if incident.patterns:
         parts.append(f"{'It' if incident.gpus else 'This'} {incident.patterns[0]}.")
+    if gpus_answer(incident) == "contradicted":
+        parts.append("What the GPU itself says contradicts it.")
     if incident.confidence == "unconfirmed":
         parts.append("Only text inside other lines says so; nothing confirms it.")
     return " ".join(parts)
+
+
+def gpus_answer(incident: Incident) -> str | None:
+    """Whether the GPUs bear the root out: "confirmed" or "contradicted"; None where they say nothing that settles it."""
+    root = incident.members[incident.root].finding.rule
+    struck = {member.finding.event.pci for member in incident.members if member.finding.rule.id == root.id}
+    return gpus_say(root, struck, incident.checks)
 
 
 def _began(cause: Context, incident: Incident) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
+from xidwatch.core.answered import STATE
 from xidwatch.core.incident import Demand, Incident, InputReport, Postmortem
 from xidwatch.core.rule import When
-from xidwatch.core.verdict import event_name
+from xidwatch.core.verdict import event_name, gpus_answer
 from xidwatch.render.layout import visible
 from xidwatch.render.steps import say
 from xidwatch.render.timeline import Times, times
-from xidwatch.render.wording import END_REASONS, counted, filter_note
+from xidwatch.render.wording import END_REASONS, counted, filter_note, names
 
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
@@ -64,8 +65,10 @@ def reason(demand: Demand, incident: Incident) -> str:
 
 def confidence(incident: Incident) -> str:
     """How sure it is, and why."""
-    agrees = any(dict(check.facts).get("answer") == "confirmed" for check in incident.checks)
-    return "sure (the GPU itself agrees)" if agrees else CONFIDENCE[incident.confidence]
+    said = gpus_answer(incident)
+    if said == "confirmed":
+        return "sure (the GPU itself agrees)"
+    return f"{incident.confidence} (the GPU itself contradicts it)" if said else CONFIDENCE[incident.confidence]
 
 
 def judgement(incident: Incident) -> str:
@@ -74,9 +77,19 @@ def judgement(incident: Incident) -> str:
 
 
 def gpu_says(incident: Incident) -> list[str]:
-    """`confirmed: 0000:3b:00.0: NVML has lost it`, what bears the log out first."""
-    said = [(dict(check.facts).get("answer", "open"), check.record.text) for check in incident.checks]
-    return [f"{answer}: {text}" for answer, text in sorted(said, key=lambda one: one[0] != "confirmed")]
+    """`confirmed: 0000:3b:00.0: NVML has lost it`, what bears the log out first; what several GPUs say alike stands once."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for check in incident.checks:
+        facts = dict(check.facts)
+        others = {(one.pci, dict(one.facts).get("answer")) for one in incident.checks if one is not check}
+        if facts.get("check") != STATE or (check.pci, facts.get("answer")) not in others:
+            gpu = str(check.pci)
+            found.setdefault((facts.get("answer", "open"), check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)
+    return [f"{answer}: {names(gpus)}: {text}" for (answer, text), gpus in sorted(found.items(), key=_against_last)]
+
+
+def _against_last(said: tuple[tuple[str, str], list[str]]) -> bool:
+    return said[0][0] != "confirmed"
 
 
 def for_the_job(incident: Incident) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from xidwatch.core.answered import STATE
 from xidwatch.render.layout import visible
 
 _SILENT = {
@@ -40,6 +41,14 @@ def gpu_lines(state: Mapping[str, Any]) -> list[str]:
     elif way.get("up") is False:
         lines.append(f"NVML does not answer: {visible(str(way.get('why') or 'no reason known'))}")
     return ["", *lines] if lines else []
+
+
+def check_lines(incident: Mapping[str, Any]) -> list[str]:
+    """Lines for an incident in `status`: what its GPUs say of it, without the summary where a reading says the same."""
+    checks = incident.get("checks") or []
+    said = {(check["gpu"], check["answer"]) for check in checks if check["check"] != STATE}
+    shown = [check for check in checks if check["check"] != STATE or (check["gpu"], check["answer"]) not in said]
+    return [f"  The GPU: {check['answer']}: {visible(check['said'])}" for check in shown]
 
 
 def gpu_table(state: Mapping[str, Any]) -> list[str]:

@@ -204,9 +204,13 @@ class _Document:
             "evidence": _evidence(incident),
             "excluded": incident.excluded,
             "unknowns": incident.unknowns,
-            "checks": [{"gpu": str(check.pci), "said": check.record.text, **dict(check.facts)} for check in incident.checks],
+            "checks": [self.check(check) for check in incident.checks],
             "driver_word": incident.driver_word,
         }
+
+    def check(self, check: Context) -> dict[str, Any]:
+        time = rfc3339(check.record, self.zone)
+        return {"gpu": str(check.pci), "said": check.record.text, "time": time, **dict(check.facts)}
 
     def start(self, incident: Incident) -> Record:
         """The first event that is not context."""

@@ -30,6 +30,7 @@ END_REASONS = {
     "quiet": "nothing more was heard", "reset_seen": "the GPU was reset", "driver_reload": "the driver was loaded again",
     "boot": "the host booted again", "gpu_replaced": "another GPU is in the slot",
     "recovered_154": "the driver withdrew its demand", "gpu_recovered": "the GPU itself says that it is well again",
+    "proven": "the GPU has been well since, and has worked",
     "released": "the stuck tasks went on or ended",
     "operator": "an operator closed it", "unconfirmed_old": "it is old and the present state does not confirm it",
 }  # fmt: skip
