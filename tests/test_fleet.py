@@ -116,6 +116,12 @@ def test_link_down_and_time_outs_elsewhere(fleet: Fleet) -> None:
     assert {"node01", "node02", "node03"} == set(incident.hosts)
     assert "check_network" == incident.investigate[0].rung
     assert incident.sentence.startswith("The network link ibs1 of node01 went down at 10:00:00")
+    assert [("root", "link down"), ("consequence", "NCCL"), ("consequence", "NCCL")] == [
+        (row.role, row.name) for row in rows(incident)
+    ]
+    drawn = chart(found)
+    assert drawn is not None
+    assert "Node node01" == drawn.lanes[0].title
 
 
 def test_two_jobs_stay_two(fleet: Fleet) -> None:

@@ -46,14 +46,24 @@ def rows(incident: Incident) -> list[Row]:
     for index, member in enumerate(incident.members):
         event = member.finding.event
         host = event.record.host if 1 < len(incident.hosts) <= _MOST_NODES or event.pci is not None else None
-        key: object = (event.kind, event.code, event.what, member.finding.rule.id, member.role, event.pci, host)
-        groups.setdefault("root" if index == incident.root else key, []).append(member)
+        role = "consequence" if incident.cause is not None and member.role == "root" else member.role
+        key: object = (event.kind, event.code, event.what, member.finding.rule.id, role, event.pci, host)
+        groups.setdefault("root" if index == incident.root and incident.cause is None else key, []).append(member)
     several, nodes = len(incident.gpus) > 1, len(incident.hosts) > 1
     found = [_row(group, show_gpu=several) for group in groups.values()]
     found += [
-        Row(role="context", record=c.record, name=c.kind.replace("_", " "), text=visible(c.record.text), pci=c.pci)
+        Row(
+            role="root" if c is incident.cause else "context",
+            record=c.record,
+            name=c.kind.replace("_", " "),
+            text=visible(c.record.text),
+            pci=c.pci,
+        )
         for c in incident.context
     ]
+    if incident.cause is not None:
+        # A context line began it: the event that the contract calls the root is the first that followed.
+        found = [replace(row, role="consequence") if row.members and row.role == "root" else row for row in found]
     if nodes:
         found = [replace(row, text=f"{where}: {row.text}") if (where := _where(row)) else row for row in found]
     return sorted(found, key=_order)
