@@ -134,6 +134,13 @@ def test_only_the_same_fault_on_the_same_card_soon_after_climbs(second: str, tmp
     assert "reset_gpu" == latest(log, tmp_path).recovery.rung
 
 
+@pytest.mark.parametrize(("address", "rung"), [("00000000:3B:00.0", "reboot_node"), ("00000000:9B:00.0", "reset_gpu")])
+def test_a_reset_that_a_tool_told_of_counts_for_its_own_gpu(address: str, rung: str, tmp_path: Path) -> None:
+    """An older driver prints no 154: the word of nvidia-smi in the system's log says what was tried, and ends nothing."""
+    word = f"2026-11-20T02:13:00+00:00 node7 maintenance.sh[411]: GPU {address} was successfully reset.\n"
+    assert rung == latest(xid("01:00", 119, RPC) + word + xid("02:53", 119, RPC, pid=9711), tmp_path).recovery.rung
+
+
 def test_nothing_was_done_so_nothing_climbs(tmp_path: Path) -> None:
     """The same demand twice, with nobody having met the first."""
     incident = latest(xid("01:00", 119, RPC) + xid("02:00", 119, RPC, pid=9), tmp_path)

@@ -80,6 +80,11 @@ _WORDINGS: tuple[_Wording, ...] = (
         "nvidia-drm",
         r"^\s*\[drm\] (?P<nvidia_drm>\[nvidia-drm\] \[GPU ID 0x\w+\] Loading driver|Initialized nvidia-drm)",
     ),
+    _wording(
+        "gpu_reset",  # what nvidia-smi --gpu-reset prints, as a script or a unit logs it
+        "was successfully reset",
+        r"GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) was successfully reset",
+    ),
     _wording("panic", "Kernel panic", r"Kernel panic - not syncing: (?P<reason>[^\n]+)"),
     _wording(
         "pcie_hotplug",  # drivers/pci/hotplug/pciehp_ctrl.c
@@ -210,7 +215,8 @@ _WORDINGS: tuple[_Wording, ...] = (
     ),
 )
 _BY_PROGRAM = (
-    "suppressed", "sel", "nccl_state", "nccl_lagging", "nccl_world", "nccl_network_error", "nccl_peer_error", "nccl_error",
+    "suppressed", "sel", "gpu_reset",
+    "nccl_state", "nccl_lagging", "nccl_world", "nccl_network_error", "nccl_peer_error", "nccl_error",
 )  # fmt: skip
 """Kinds that user space itself reports: the journal's own losses, what ipmitool prints, what NCCL says of its peers."""
 _SYSTEMD = ("systemd", "init")

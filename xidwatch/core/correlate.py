@@ -46,6 +46,8 @@ _MOST_CONTEXT = 10_000
 _MOST_CASE_CONTEXT = 200
 _MOST_INDEXED = 20_000
 _MOST_RECENT = 64
+_ACTS = ("boot", "driver_load", "gpu_reset")
+"""What is done about faults. The last is a program's word: it ends nothing, and only says what was tried."""
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _NCCL_NOTES = ("nccl_state", "nccl_lagging", "nccl_world")
 _MOST_NOTES = 4096
@@ -84,7 +86,7 @@ class Case:
         actions: Latest Xid 154 of each GPU, the driver's own demand.
         widened: "node" or "fabric" once several GPUs were hit together.
         order, latest: Positions of its first and latest event among all that was fed.
-        booted, loaded: The host's latest boot and driver load before it.
+        booted, loaded, reset: The host's latest boot and driver load before it, and the reset of its GPU that a tool told of.
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
         released: Pids of its hung tasks that have gone on or ended.
         notes: What NCCL said of its ranks, where a collective timed out.
@@ -113,6 +115,7 @@ class Case:
     end: Event | Context | None = None
     merged_into: Case | None = None
     booted: Record | None = None
+    reset: Record | None = None
     loaded: Record | None = None
     per_rule: dict[str, int] = field(default_factory=dict)
     link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
@@ -161,8 +164,7 @@ class Correlator:
         self._by_topic: dict[tuple[str, str], Case] = {}
         self._by_code: dict[tuple[str, int], list[Case]] = {}
         self._missed: dict[str, Record] = {}
-        self._booted: dict[str, Record] = {}
-        self._loaded: dict[str, Record] = {}
+        self._acts: dict[tuple[str, str, PciAddress | None], Record] = {}
         self._stream_host: dict[int, str] = {}
         self._order = 0
         self._ended: list[Case] = []
@@ -220,12 +222,11 @@ class Correlator:
             return []
         if (changed := self.book.note(host, context)) is not None:
             self._end_slot(host, changed, context)
+        self._note_act(host, context)
         if context.kind == "boot":
-            self._booted[host] = context.record
             self.tick(context.record, host)
             self._end_host(host, context, "boot", ladder=len(RUNGS))
         elif context.kind == "driver_load":
-            self._loaded[host] = context.record
             self._end_host(host, context, "driver_reload", ladder=RUNGS.index("reload_driver"))
         elif context.kind == "suppressed":
             self._note_missed(host, context)
@@ -295,6 +296,11 @@ class Correlator:
             wish.cleared = False
         case.state, case.end_reason, case.end = "active", None, None
         self._open_at.setdefault(case.host, {})[id(case)] = case
+
+    def _note_act(self, host: str, context: Context) -> None:
+        if context.kind in _ACTS:
+            _bounded(self._acts)
+            self._acts[context.kind, host, context.pci] = context.record
 
     def _note_regime(self, host: str, context: Context) -> Iterator[Case]:
         """What a GPU did before its fault stands in the picture of the case that began after it."""
@@ -583,7 +589,8 @@ class Correlator:
 
     def _open(self, host: str, event: Event) -> Case:
         case = Case(host=host, order=self._order, first=event, last=event)
-        case.booted, case.loaded = self._booted.get(host), self._loaded.get(host)
+        case.booted, case.loaded = (self._acts.get((kind, host, None)) for kind in ("boot", "driver_load"))
+        case.reset = self._acts.get(("gpu_reset", host, event.pci)) if event.pci is not None else None
         self._cases[id(case)] = self._open_at.setdefault(host, {})[id(case)] = case
         return case
 

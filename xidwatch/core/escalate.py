@@ -91,6 +91,8 @@ def _tried(case: Case, present: Fold, before: list[tuple[Case, Fold]]) -> Iterat
             acts.append((done, earlier.end.record))
         if case.booted is not None and _between(earlier.last.record, case.booted, now.record):
             acts.append(("reboot_node", case.booted))
+        if case.reset is not None and _between(earlier.last.record, case.reset, now.record):
+            acts.append(("reset_gpu", case.reset))
         if case.loaded is not None and _between(earlier.last.record, case.loaded, now.record):
             acts.append(("reload_driver", case.loaded))
         if not acts and earlier.end_reason == "quiet" and None not in (then.pid, now.pid) and then.pid != now.pid:

@@ -318,7 +318,7 @@ class Context:
     Attributes:
         kind: driver_load, driver_version, driver_unload, gpu_identity, boot, panic, gap, stopped, link_down, link_up,
             pcie_hotplug, pcie_dpc, iommu_fault, storage_error, segfault, workqueue_lockup, oom_invoked,
-            suppressed, sel, job, machine (guest, switches, services),
+            suppressed, sel, job, gpu_reset (a tool says so), machine (guest, switches, services),
             regime (what bound the GPU's work when it was last looked at),
             gpu_check (a reading of the GPU's that confirms or contradicts an incident), other.
         record: The line.
