@@ -52,6 +52,8 @@ def do_now(rules: RuleTable, incident: Incident) -> str:
     """`let running jobs finish (drain), then reset the GPU`; `nothing to recover; check the application`."""
     if (look := look_now(incident)) is not None:
         return f"nothing to recover; {say(rules, look.rung, incident)}"
+    if incident.state == "awaiting_verification" and incident.recovery.rung == "none":
+        return "nothing to recover; show that it is well before it takes work again"
     where = f" ({visible(incident.at_fault[0])})" if len(incident.hosts) > 1 and len(incident.at_fault) == 1 else ""
     told = WHEN[incident.recovery.when] + say(rules, incident.recovery.rung, incident)
     return told + (where if incident.recovery.rung not in ("none", "restart_app") else "")
