@@ -155,7 +155,7 @@ def test_the_vendors_script_runs_when_asked_and_may_hang(log: Path, tmp_path: Pa
         (("--gpu", "5e", "--out", "out"), "no GPU '5e'"),
         (("--gpu", "3b", "--out", "kern.log"), "no folder"),
         (("--gpu", "3b", "--out", "kern.log/out"), "Not a directory"),
-        (("--gpu", "3b", "--out", "nowhere/out"), "No such file or directory"),
+        (("--gpu", "3b", "--out", "nowhere/out"), "nowhere is no folder"),
         (("--gpu", "3b", "--out", "out", "--redact", "--run-bug-report"), "give one of"),
         (("--gpu", "3b", "--out", "out", "--deadline", "0"), "more than 0"),
     ],
@@ -165,7 +165,7 @@ def test_wrong_usage_is_a_sentence(arguments: tuple[str, ...], sentence: str, lo
     done = run(*arguments, "--log", str(log), folder=tmp_path)
     assert 2 == done.returncode
     assert sentence in done.stderr and "Traceback" not in done.stderr
-    assert [] == list(tmp_path.glob("out/*"))
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_disk_that_takes_no_more_leaves_nothing_behind(log: Path, tmp_path: Path) -> None:

@@ -124,14 +124,20 @@ class _Told:
 
 
 def _folder(name: str) -> Path:
-    """Before anything is gathered: a folder that cannot take the archive is told at once."""
+    """Before anything is gathered: a folder that cannot take the archive is told at once. A new one is made at the end."""
     folder = Path(name)
     try:
-        folder.mkdir(exist_ok=True)
-    except FileExistsError:
-        raise XidwatchError(f"--out {name}: no folder") from None
+        folder.stat()
+    except FileNotFoundError:
+        if not folder.parent.is_dir():
+            raise XidwatchError(f"--out {name}: {folder.parent} is no folder") from None
+        if not os.access(folder.parent, os.W_OK | os.X_OK):
+            raise XidwatchError(f"--out {name}: not allowed to make it in {folder.parent}") from None
+        return folder
     except OSError as reason:
         raise XidwatchError(f"--out {name}: {reason.strerror}") from None
+    if not folder.is_dir():
+        raise XidwatchError(f"--out {name}: no folder")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise XidwatchError(f"--out {name}: not allowed to write there")
     return folder
@@ -249,6 +255,10 @@ def _write(items: list[Item], host: str, subject: Subject, folder: Path) -> None
         f"xidwatch {__version__}: evidence about GPU {subject.pci}{f' ({subject.uuid})' if subject.uuid else ''} of {host}",
         f"gathered {time.strftime('%Y-%m-%d %H:%M:%S', time.gmtime(now_s))} UTC{'' if os.geteuid() == 0 else ', not as root'}",
     )
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as reason:
+        raise XidwatchError(f"--out {folder}: {reason.strerror}") from None
     path = folder / f"{name}.tar.gz"
     write_bundle(path, name, items, manifest(items, heading), now_s)
     sys.stdout.write(f"{path}\n")
