@@ -295,6 +295,7 @@ ILLEGAL = "an illegal memory access was encountered"
         (f"n1:7:7 [0] transport.cc:154 NCCL WARN Cuda failure 700 '{ILLEGAL}'", ILLEGAL),
         ("CUDA error: out of memory", "out of memory"),
         ("alloc_buffer: allocating 12345.00 MiB on device 0: cudaMalloc failed: out of memory", "out of memory"),
+        ("driver.Error: cuMemAlloc failed: out of memory", "out of memory"),
         (f"what():  CUDA free failed: cudaErrorIllegalAddress: {ILLEGAL}", ILLEGAL),
         ("pynvml.NVMLError_GpuIsLost: GPU is lost", "GPU is lost"),
         (

@@ -41,7 +41,7 @@ LITERALS: tuple[str, ...] = (
     "Cuda failure",
     "CUDA_ERROR_",
     "cudaError",
-    "alloc failed: ",
+    "lloc failed: ",
     "NVMLError_",
     "], thread: [",
     "ProcessGroupNCCL.cpp",

@@ -180,6 +180,7 @@ class _Document:
             "id": incident.id,
             "title": incident.title,
             "sentence": incident.sentence,
+            "figures": incident.figures or None,
             "state": incident.state,
             "class": incident.fault_class,
             "origin": incident.origin,
