@@ -47,6 +47,7 @@ _OF_A_SYSTEM = frozenset(
 """A folder that has one of these is a system's, not a folder of nodes."""
 _DEEPEST = 6
 _GLANCE_BYTES = 1 << 14
+_FIRST_LOOK_BYTES = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,9 +211,12 @@ def _why_not(path: str) -> str | None:
     """
     archive = Archive(path)
     try:
-        seen = probe(next(archive.chunks(), b"")[:HEAD_BYTES], b"")
+        head = next(archive.chunks(), b"")[:HEAD_BYTES]
     finally:
         archive.close()
+    seen = probe(head[:_FIRST_LOOK_BYTES], b"")
+    if seen.kind == "text" and not seen.is_log:
+        seen = probe(head, b"")
     if seen.kind == "empty" and archive.notes:
         raise XidwatchError(f"{path}: {archive.notes[0]}")
     if seen.kind in ("binary", "empty"):
