@@ -29,8 +29,9 @@ from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
 from xidwatch.core.event import Context, Event
 from xidwatch.core.gpu import GpuState
+from xidwatch.core.gpumachine import told_by_gpus
 from xidwatch.core.incident import Incident
-from xidwatch.core.machine import Machine
+from xidwatch.core.machine import UNKNOWN, Machine, merged
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
 from xidwatch.core.standing import Check, Seen, checks, was_reset, worth_keeping
@@ -141,6 +142,7 @@ class Watch:
         self._loaded: list[tuple[RuleTable, str] | str] = []
         self._served: list[Served] = []
         self._machines: list[Machine] = []
+        self._machine_read = UNKNOWN
         self._machine_reader: threading.Thread | None = None
         self._stopping = False
         self._gpus: Gpus | None = None
@@ -702,10 +704,12 @@ class Watch:
 
     def _take_machine(self) -> None:
         while self._machines:
-            machine = self._machines.pop(0)
-            if machine != self.engine.machine:
-                self.engine.machine = machine
-                self.engine.rejudge(self.engine.rules)
+            self._machine_read = self._machines.pop(0)
+        answers = [slot.answer for slot in self._gpus.slots()] if self._gpus is not None else []
+        machine = merged(told_by_gpus([answer for answer in answers if isinstance(answer, GpuState)]), self._machine_read)
+        if machine != self.engine.machine:
+            self.engine.machine = machine
+            self.engine.rejudge(self.engine.rules)
 
     def _read_workload(self) -> None:
         try:

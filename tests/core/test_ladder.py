@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from tests.nvml.states import HEALTHY
 from xidwatch.core.classify import RuleTable
+from xidwatch.core.gpu import GpuState, Mig
+from xidwatch.core.gpumachine import told_by_gpus
 from xidwatch.core.ladder import Place, action_at, holds
 from xidwatch.core.machine import Machine
 from xidwatch.core.rule import Applies
@@ -152,3 +156,18 @@ def test_what_holds_the_device_is_narrowed(rules: RuleTable) -> None:
     assert "nvidia_drm" not in needs(rules, "reset_gpu", nvidia_drm=False)
     assert "systemctl stop nvidia-persistenced" in typed(rules, "reset_gpu", persistence=True)
     assert "systemctl stop nvidia-persistenced" not in typed(rules, "reset_gpu")
+
+
+def named(name: str) -> GpuState:
+    """A healthy card of another name."""
+    return replace(HEALTHY, identity=replace(HEALTHY.identity, name=name))
+
+
+def test_the_gpus_own_answers_add_what_files_do_not_tell() -> None:
+    """MIG on one of them is MIG; shares by their names; two generations, or silence, are not known."""
+    on, off = (replace(HEALTHY, mig=Mig(enabled=state, pending=state, devices=())) for state in (True, False))
+    assert (True, False, "hopper") == (told_by_gpus([on, off]).mig, told_by_gpus([on, off]).vgpu, told_by_gpus([on]).generation)
+    assert told_by_gpus([off]).mig is False
+    assert told_by_gpus([named("GRID A100-10C")]).vgpu is True
+    assert told_by_gpus([on, named("NVIDIA A100-SXM4-80GB")]).generation is None
+    assert Machine() == told_by_gpus([])
