@@ -16,7 +16,6 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Correlator, Fold
 from xidwatch.core.event import PROGRAM_KINDS, Context, Event
 from xidwatch.core.findings import judge_event
-from xidwatch.core.fleet import join_fleet
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import InputReport, Member, Postmortem
 from xidwatch.core.judge import judge
@@ -130,7 +129,10 @@ def explain_records(
             correlator.note(item)
         else:
             correlator.feed(judge_event(item.event, correlator, rules), item)
-    join_fleet(correlator)
+    if correlator.timeouts:
+        from xidwatch.core.fleet import join_fleet
+
+        join_fleet(correlator)
     for (stream, host), record in reading.ends():
         correlator.tick(record, at_home.host(stream, host or None) or "")
     incidents = judge(

@@ -151,6 +151,7 @@ class Correlator:
     Attributes:
         loose: Findings that may open nothing (written by user space, or context without a case), folded.
         context: Context lines in order.
+        timeouts: Whether a collective of NCCL has timed out anywhere.
     """
 
     def __init__(self, book: HostBook) -> None:
@@ -171,6 +172,7 @@ class Correlator:
         self._merged: list[Case] = []
         self._loose_by_key: dict[tuple[object, ...], Fold] = {}
         self._notes: dict[str, deque[Context]] = {}
+        self.timeouts = False
 
     @property
     def cases(self) -> list[Case]:
@@ -198,6 +200,7 @@ class Correlator:
         self._add(case, finding, run)
         self._index(host, case, finding)
         if event.kind == "nccl_timeout":
+            self.timeouts = True
             self._take_notes(host, case, event)
         return case
 

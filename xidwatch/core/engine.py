@@ -14,7 +14,6 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Correlator
 from xidwatch.core.event import Context, Event
 from xidwatch.core.findings import judge_event
-from xidwatch.core.fleet import join_fleet
 from xidwatch.core.floor import Floor
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.identity import Identities, LatestNames
@@ -201,6 +200,8 @@ class Engine:
         if not self._touched and not self.correlator.has_news():
             return []
         if any("nccl_timeout" in (fold.finding.event.kind for fold in case.folds.values()) for case in self._touched):
+            from xidwatch.core.fleet import join_fleet
+
             join_fleet(self.correlator)
         touched = {id(case): case for case in (_final(case) for case in self._touched)}
         touched |= {id(case): case for case in self.correlator.take_ended()}

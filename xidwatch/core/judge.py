@@ -10,15 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timezone, tzinfo
+from typing import TYPE_CHECKING
 
 from xidwatch.core.account import NO_XID_SEEN, Names, clause, is_out_of_memory
 from xidwatch.core.answered import RECOVERY_ACTIONS, driver_word, gpus_say
 from xidwatch.core.classify import RuleTable
-from xidwatch.core.collective import Lag, call_text, who_lags
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.escalate import Escalated, escalated
 from xidwatch.core.event import PROGRAM_KINDS, Event, HungTaskDetail, UserspaceDetail, XidDetail
-from xidwatch.core.fleet import SKEW_S
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
 from xidwatch.core.ladder import seen_in
 from xidwatch.core.machine import UNKNOWN, Machine
@@ -27,6 +26,9 @@ from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import gap_s
 from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Done, Pattern, Reading, Rule, Scope, Severity, selected
 from xidwatch.core.verdict import DAY_S, clock_text, event_name, sentence, span_text
+
+if TYPE_CHECKING:
+    from xidwatch.core.collective import Lag
 
 _SCOPES = ("process", "gpu", "node", "fabric")
 _LEAST_CAUSE = 20
@@ -100,6 +102,8 @@ def judge(
     names = _process_names(judged)
     for item in judged:
         if item.root.finding.event.kind == "nccl_timeout" and item.wanted:
+            from xidwatch.core.collective import who_lags
+
             item.lag = who_lags((fold.finding.event for fold in item.case.folds.values()), item.case.notes)
     incidents = [_incident(item, neighbours, names, rules, zone) for item in judged if item.wanted]
     incidents = [_placed(incident, machine_of) for incident in incidents]
@@ -458,6 +462,8 @@ def _figures(item: _Judged, names: Names) -> str:
     event = item.root.finding.event
     if item.lag is None:
         return clause(event, item.root.last, item.case.host, names)
+    from xidwatch.core.collective import call_text
+
     called = call_text(fold.finding.event for fold in item.case.folds.values())
     return "; ".join(part for part in (called, item.lag.text) if part)
 
@@ -706,6 +712,8 @@ def _fleet_unknowns(case: Case, root: Event) -> Iterator[str]:
     """How far the clocks of several nodes agree, and whether the node at fault had a part in the job."""
     if case.clock_spread_s is None:
         return
+    from xidwatch.core.fleet import SKEW_S
+
     names = sorted({case.host or "the host without a name", *case.hosts})
     nodes = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     apart = f"the same time-out is written {case.clock_spread_s:.0f} s apart" if case.clock_spread_s >= 1 else ""

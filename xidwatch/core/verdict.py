@@ -6,7 +6,6 @@ from datetime import datetime, timedelta, timezone, tzinfo
 
 from xidwatch.core.account import NO_XID, NO_XID_SEEN
 from xidwatch.core.answered import gpus_say
-from xidwatch.core.collective import call_of, ranks_text
 from xidwatch.core.event import Context, Event, HungTaskDetail
 from xidwatch.core.incident import Incident, Member
 from xidwatch.core.job import job_words
@@ -148,6 +147,8 @@ def _program(event: Event) -> str:
 
 def _waiting(incident: Incident) -> str:
     """`Ranks 0, 1 and 2`; "" when no line names a rank."""
+    from xidwatch.core.collective import call_of, ranks_text
+
     calls = [call_of(member.finding.event) for member in incident.members]
     ranks = sorted({call.rank for call in calls if call is not None})
     if not ranks:
@@ -184,7 +185,7 @@ def _toll(incident: Incident, cause: Context | None = None) -> str:
     timeouts = [m.finding.event for m in followers if m.finding.event.kind == "nccl_timeout"]
     if own is not None and incident.members[own].finding.event.kind == "nccl_timeout":
         timeouts = []
-    ranks = {call.rank if (call := call_of(event)) is not None else None for event in timeouts}
+    ranks = _ranks(timeouts)
     elsewhere = dict.fromkeys(event.record.host for event in timeouts if event.record.host) if len(incident.hosts) > 1 else {}
     said = []
     if torn - {None}:
@@ -198,6 +199,15 @@ def _toll(incident: Incident, cause: Context | None = None) -> str:
     if ranks:
         said.append(f"made {len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''}{_on(list(elsewhere))} time out")
     return f" and {' and '.join(said)}" if said else ""
+
+
+def _ranks(timeouts: list[Event]) -> set[int | None]:
+    """The ranks that gave up, None for those whose line names none."""
+    if not timeouts:
+        return set()
+    from xidwatch.core.collective import call_of
+
+    return {call.rank if (call := call_of(event)) is not None else None for event in timeouts}
 
 
 def _on(hosts: list[str]) -> str:
