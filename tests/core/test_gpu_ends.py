@@ -335,4 +335,4 @@ def test_each_answer_says_how_old_it_is() -> None:
     node.answers(-40, volatile(0, 0))
     node.line(0, DOUBLE_BIT)
     node.answers(20, volatile(1))
-    assert "read 20 seconds after the first line; before: 60 seconds earlier" in texts(node.incident().checks)
+    assert "read 20 s after the first line; before: 60 s earlier" in texts(node.incident().checks)

@@ -28,7 +28,7 @@ class Staged:
         self.run_dir, self.state_dir = folder / "run", folder / "state"
         if not self.pipe.exists():
             os.mkfifo(self.pipe)
-        self._boot_us, self._seq = time.time_ns() // 1000, time.time_ns() // 1000
+        self._seq = time.time_ns() // 1000
         # Opened for both, so that the daemon never finds its end of the pipe closed.
         self._kmsg = os.open(self.pipe, os.O_RDWR)
         (self.run_dir / "state.json").unlink(missing_ok=True)
@@ -43,11 +43,11 @@ class Staged:
         """The options of every sub-command that looks at it."""
         return ["--state-dir", str(self.state_dir), "--run-dir", str(self.run_dir)]
 
-    def say(self, *lines: str) -> None:
-        """The kernel logs these, now."""
+    def say(self, *lines: str, before_s: float = 0.0) -> None:
+        """The kernel logs these, now or some time ago."""
         for line in lines:
             self._seq += 1
-            since_us = time.monotonic_ns() // 1000
+            since_us = time.monotonic_ns() // 1000 - round(before_s * 1e6)
             os.write(self._kmsg, f"4,{self._seq},{since_us},-;{line}\n".encode())
 
     def state(self) -> dict[str, Any] | None:

@@ -73,7 +73,7 @@ class Check:
         said: The reading, for a person.
         at_us: Wall clock of the reading.
         action: The driver's recovery action, where this is about it.
-        marks: Of the GPU's state as a whole: `working`, and `reset` where it has been reset since the last line.
+        marks: `dead`: its config space reads all ones. Of its state as a whole: `working`, and `reset` since the last line.
     """
 
     name: str
@@ -103,7 +103,7 @@ def checks(names: Iterable[str], seen: Seen, now_us: int) -> Iterator[Check]:
             said=f"{said} ({_age(at_us, seen)})",
             at_us=at_us,
             action=_action(state) if name == "recovery_action" else None,
-            marks=_marks(seen) if name == STATE else (),
+            marks=_marks(name, seen),
         )
 
 
@@ -114,25 +114,35 @@ def worth_keeping(check: Check, known: Context | None) -> bool:
     """
     facts = dict(known.facts) if known is not None else {}
     changed = (check.answer, check.action) != (facts.get("answer", "open"), facts.get("action"))
+    told = {"dead", "reset"}.intersection(check.marks) - facts.keys()
     if check.name != STATE:
-        return changed and check.answer != "open"
+        return (changed and check.answer != "open") or bool(told)
     known_us = known.record.wall_us if known is not None else None
     an_hour = known_us is not None and check.answer == "contradicted" and check.at_us - known_us >= PROOF_S * 1e6
-    return changed or an_hour or ("reset" in check.marks and "reset" not in facts)
+    return changed or an_hour or bool(told)
 
 
 def _age(at_us: int, seen: Seen) -> str:
-    before = f"; before: {span_text((at_us - seen.before.at_us) / 1e6)} earlier" if seen.before is not None else ""
-    return f"read {span_text((at_us - seen.since_us) / 1e6)} after the first line{before}"
+    before = f"; before: {_span(at_us - seen.before.at_us)} earlier" if seen.before is not None else ""
+    return f"read {_span(at_us - seen.since_us)} after the first line{before}"
 
 
-def _marks(seen: Seen) -> tuple[str, ...]:
-    state = seen.now
-    if state is None:
+def _span(length_us: int) -> str:
+    """`3 s`, `40 minutes`."""
+    seconds = max(length_us / 1e6, 0.0)
+    return f"{seconds:.0f} s" if seconds < 120 else span_text(seconds)
+
+
+def _marks(name: str, seen: Seen) -> tuple[str, ...]:
+    if name not in (STATE, "gpu_not_found"):
         return ()
+    dead = ("dead",) if seen.slot.dead and type(seen.slot.answer) in _GONE else ()
+    state = seen.now
+    if state is None or name != STATE:
+        return dead
     busy = not isinstance(state.utilization, Utilization) or state.utilization.gpu_ratio > 0
     working = isinstance(state.processes, tuple) and bool(state.processes) and busy
-    return ("working",) * working + ("reset",) * seen.reset
+    return dead + ("working",) * working + ("reset",) * seen.reset
 
 
 def was_reset(states: Iterable[GpuState]) -> bool:
