@@ -336,3 +336,14 @@ def test_each_answer_says_how_old_it_is() -> None:
     node.line(0, DOUBLE_BIT)
     node.answers(20, volatile(1))
     assert "read 20 s after the first line; before: 60 s earlier" in texts(node.incident().checks)
+
+
+def test_what_the_gpu_has_written_down_outlives_a_boot() -> None:
+    """An Xid 64 of any wording, with the failure flag set, stands after a boot as it did before; without the flag it ends."""
+    failed = replace(HEALTHY, row_remap=RowRemap(correctable=0, uncorrectable=9, pending=False, failed=True))
+    for answer, state in ((failed, "active"), (HEALTHY, "resolved")):
+        node = Node()
+        node.line(1, "64, pid='<unknown>', name=<unknown>, Row Remapper: remapping of a row failed.")
+        node.answers(5, answer)
+        node.say(6, "Linux version 6.8.0-31-generic (buildd@lcy02) #31-Ubuntu SMP")
+        assert state == node.incident().state

@@ -17,6 +17,8 @@ STATE = "gpu_state"
 """The reading that sums the others up: whether anything speaks against the GPU."""
 ASIDE = frozenset({"sram_threshold", "recovery_action"})
 """Readings that bear a fault out, and whose absence does not speak against it."""
+LASTING = frozenset({"row_remap_failure", "sram_threshold"})
+"""What lives in the GPU's InfoROM: while a reading says so, no boot, reset or silence ends the incident."""
 PROOF_S = 3600.0
 """So long must a GPU have been well before what was doubtful counts as over."""
 _RUNG_OF = {"drain_and_reset": "reset_gpu", "system_reboot": "reboot_node"}

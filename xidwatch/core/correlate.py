@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
-from xidwatch.core.answered import PROOF_S, STATE
+from xidwatch.core.answered import LASTING, PROOF_S, STATE
 from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
@@ -136,7 +136,11 @@ class Case:
         return max((RUNGS.index(w.finding.rule.recovery) for w in self.wishes.values() if not w.cleared), default=0)
 
     def has(self, rule_flag: str) -> bool:
-        """Whether any member's rule has this flag (`lost`, `persistent`)."""
+        """Whether any member's rule has this flag (`lost`, `persistent`), or the GPU says what makes it so."""
+        if rule_flag == "persistent" and any(
+            name in LASTING and dict(check.facts).get("answer") == "confirmed" for (_, name), check in self.checks.items()
+        ):
+            return True
         return any(getattr(fold.finding.rule, rule_flag) for fold in self.folds.values())
 
     def gpus(self) -> set[PciAddress]:
