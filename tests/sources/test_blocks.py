@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -64,3 +66,29 @@ def test_no_event_stays_open_for_longer_than_lines_are_kept() -> None:
     ]
     assert len(longest) > 5
     assert max(longest) < KEPT_LINES
+
+
+ENDLESS = """
+import sys
+from xidwatch.sources.blocks import searched, whole_lines
+from xidwatch.sources.literals import line_searches
+
+def chunks():
+    while True:
+        yield b"an ordinary line of some program, nothing to see here\\n" * 20_000
+
+blocks = searched(whole_lines(chunks()), line_searches(("NVRM:", "soft lockup")))
+next(blocks)
+if sys.argv[1] == "left":
+    kept = [blocks]
+    kept.append(kept)
+raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize("how", ["closed", "left"])
+def test_leaving_in_the_middle_ends_in_order(how: str) -> None:
+    """Whoever stops while threads search, by an error or Ctrl-C, ends with the status that was meant."""
+    for _ in range(6):
+        run = subprocess.run([sys.executable, "-c", ENDLESS, how], capture_output=True, check=False, timeout=60)
+        assert (7, b"") == (run.returncode, run.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import os
 import sys
@@ -26,6 +27,7 @@ _MOST_AHEAD = 8
 """Blocks that were taken and wait to be dealt with, or are being searched."""
 _PATIENCE_S = 0.0005
 """So long a thread that has found something waits for Python's lock: with the usual 5 ms it would idle most of the time."""
+_FAREWELL_S = 0.5
 KEPT_LINES = 600
 """More than any event stays open for: so many lines behind one of ours may be asked for."""
 _MOST_KEPT = 16 << 20
@@ -139,6 +141,7 @@ class _Crew:
 
     def blocks(self) -> Generator[Block, None, None]:
         """The same blocks in their order, with their hits and the number of their lines."""
+        atexit.register(self._stop)
         for worker in self._workers:
             worker.start()
         patience_s = sys.getswitchinterval()
@@ -154,8 +157,18 @@ class _Crew:
                 last = found.last
         finally:
             sys.setswitchinterval(patience_s)
-            self._over = True
-            self._room.release(len(self._workers))
+            atexit.unregister(self._stop)
+            self._stop()
+
+    def _stop(self) -> None:
+        """End the threads: one that still searched when Python ends would abort the process, being in the middle of Rust.
+
+        A thread that waits for an input that is silent is left; where it waits it does no harm.
+        """
+        self._over = True
+        self._room.release(len(self._workers))
+        for worker in self._workers:
+            worker.join(_FAREWELL_S)
 
     def _work(self) -> None:
         while True:
