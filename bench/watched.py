@@ -189,6 +189,7 @@ def _kib(path: str, name: str) -> float:
 def _wakeups(pid: int) -> int:
     total = 0
     for task in os.listdir(f"/proc/{pid}/task"):
-        lines = Path(f"/proc/{pid}/task/{task}/status").read_text(encoding="ascii").splitlines()
-        total += next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
+        with contextlib.suppress(OSError):  # a thread that answered a scrape may be gone
+            lines = Path(f"/proc/{pid}/task/{task}/status").read_text(encoding="ascii").splitlines()
+            total += next(int(line.split()[1]) for line in lines if line.startswith("voluntary_ctxt_switches"))
     return total

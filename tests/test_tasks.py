@@ -106,8 +106,8 @@ class Node:
                 text=line, seq=self.lines, wall_us=self.hands.wall_us(), since_boot_us=round(self.hands.seconds * 1e6), boot_id=BOOT,
                 host=HOST, trusted="kernel",
             )  # fmt: skip
-            for finding in self.engine.feed("kmsg", record, self.hands.wall_us()):
-                self.tasks.heard(finding.event)
+            for event in self.engine.feed("kmsg", record, self.hands.wall_us()):
+                self.tasks.heard(event)
 
 
 @pytest.fixture(scope="module")

@@ -72,6 +72,7 @@ _CLOSE_S = 5.0
 _GROWTH_S = 1.0
 """An incident that only has another member is told no more often than this: a storm has hundreds."""
 _BY_DRIVER = ("xid", "nvrm")
+_MAKE_WAY_S = 0.02
 _SWITCH_S = 0.0005
 _FRESH_S = 0.05
 _NEWS_S = 0.002
@@ -232,7 +233,7 @@ class Watch:
         self._web = WebServer(config.listen, lambda: self.snapshot, config.web_config_file)
         self._web.start()
         self._tasks.start()
-        self._put_state()
+        self._write_state()
 
     def _remember(self) -> None:
         """Live through the stored past again, the operator's acts in their places."""
@@ -348,14 +349,15 @@ class Watch:
         return True
 
     def _read(self, source: LiveSource) -> None:
+        self._history.make_way(_MAKE_WAY_S)
         now_us = self._clocks.wall_us()
         for record in source.follow(lambda: self.engine.further(source.name)):
             injected = record.trusted == "no" and self.config.accept_injected
             born = self.engine.feed(source.name, replace(record, trusted="injected") if injected else record, now_us)
-            for finding in born:
+            for event in born:
                 if self._tasks is not None:
-                    self._tasks.heard(finding.event)
-                self._clock_in(source.name, finding.event)
+                    self._tasks.heard(event)
+                self._clock_in(source.name, event)
 
     def _clock_in(self, source: str, event: Event) -> None:
         """An event is born: what can be counted of it already is shown at once."""

@@ -755,3 +755,19 @@ def test_frozen_file_system(tmp_path: Path) -> None:
 def line_state(task: Path) -> str:
     """State letter of a thread."""
     return (task / "stat").read_text().rpartition(") ")[2][0]
+
+
+def test_way_is_made_only_for_a_disk_that_answers(tmp_path: Path) -> None:
+    """Whoever is ahead waits for the thread, but not for one that has not written lately."""
+    hands = {"us": 1_000_000_000}
+    history = History.open(tmp_path / "history.db", clock_us=lambda: hands["us"])
+    for number in range(3000):
+        history.append(Entry(identity=f"{number}", source="kmsg", wall_us=number, item={"type": "x"}))
+    hands["us"] += 60_000_000
+    began_s = time.monotonic()
+    history.make_way(30.0)
+    assert time.monotonic() - began_s < 10
+    assert history.flush(30)
+    history.make_way(30.0)
+    assert time.monotonic() - began_s < 20
+    assert history.close(30)

@@ -1,12 +1,15 @@
 """Events and context as plain JSON values and back, for history and for what is pushed to others.
 
-The shape is the dataclasses' own: one key a field that is not at its default, a detail under its class name.
+The shape is the dataclasses' own: one key a field that is not at its default, a detail under its class name; an event of one
+record has no `last_record`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
-from typing import Any, cast
+from functools import cache
+from typing import Any
 
 from xidwatch.core import event as events
 from xidwatch.core.event import Context, Detail, Event
@@ -27,6 +30,8 @@ def encode(item: Event | Context) -> dict[str, Any]:
     """An event or context line as a JSON object; `type` is "event" or "context"."""
     coded = _encode_fields(item)
     coded["type"] = "event" if isinstance(item, Event) else "context"
+    if isinstance(item, Event) and item.last_record is item.record:
+        del coded["last_record"]
     return coded
 
 
@@ -51,27 +56,31 @@ def decode(coded: dict[str, Any]) -> Event | Context:
     if "detail" in values:
         name, inside = values["detail"]
         values["detail"] = _decode_detail(name, inside)
+    values.setdefault("last_record", values["record"])
     values["uid"] = tuple(values["uid"])
     return Event(**values)
 
 
-def _encode_fields(item: object) -> dict[str, Any]:
+def _encode_fields(item: Any) -> dict[str, Any]:
     coded: dict[str, Any] = {}
-    for one in fields(cast("Any", item)):
-        value = getattr(item, one.name)
-        if one.default is MISSING or value != one.default:
-            coded[one.name] = _encode_value(value)
+    for name, default in _fields_of(type(item)):
+        value = getattr(item, name)
+        if value is not default and (default is MISSING or value != default):
+            encoder = _ENCODERS.get(type(value))
+            coded[name] = value if encoder is None else encoder(value)
     return coded
 
 
-def _encode_value(value: object) -> Any:
-    if isinstance(value, PciAddress):
-        return str(value)
-    if isinstance(value, Record | Job):
-        return _encode_fields(value)
-    if type(value).__name__ in _DETAILS:
-        return [type(value).__name__, _encode_fields(value)]
-    return list(value) if isinstance(value, tuple) else value
+@cache
+def _fields_of(kind: Any) -> tuple[tuple[str, object], ...]:
+    """Names and defaults."""
+    return tuple((one.name, one.default) for one in fields(kind))
+
+
+_ENCODERS: dict[type, Callable[[Any], Any]] = {
+    PciAddress: str, Record: _encode_fields, Job: _encode_fields, tuple: list,
+    **{kind: lambda value: [type(value).__name__, _encode_fields(value)] for kind in _DETAILS.values()},
+}  # fmt: skip
 
 
 def _decode_detail(name: str, inside: dict[str, Any]) -> Detail:

@@ -33,7 +33,7 @@ OWNER_US = 15_000
 LONGEST_WAIT_US = 2_000_000
 OLD_US = 3_600_000_000
 """Back-fill older than this opens nothing: nobody is woken for what ended an hour ago."""
-_MOST_SEEN = 50_000
+_MOST_SEEN = 25_000
 _MOST_CASES = 500
 _QUIET_EVERY_US = 1_000_000
 _TICK_US = 5_000_000
@@ -111,8 +111,8 @@ class Engine:
         self._boot(item.record, then_us)
         self._place(item, then_us)
 
-    def feed(self, source: str, record: Record, now_us: int) -> list[Finding]:
-        """Findings born on this record, each once whichever source is first; they may still grow."""
+    def feed(self, source: str, record: Record, now_us: int) -> list[Event]:
+        """Events born on this record, each once whichever source is first; they may still grow."""
         here = self._sources.setdefault(source, _Source())
         identity = here.identities.of(record)
         self._boot(record, now_us)
@@ -130,7 +130,7 @@ class Engine:
                 self._seen.add(mark)
                 here.waiting[key] = _Waiting(item, mark, now_us, now_us)
                 if isinstance(item, Event):
-                    born.append(judge_event(item, self.correlator, self.rules))
+                    born.append(item)
         if len(here.twice) > 1000:
             here.twice.clear()
         return born

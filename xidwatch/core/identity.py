@@ -42,11 +42,14 @@ class LatestNames:
         digest = _digest(name)
         return digest in self._names or digest in self._older
 
-    def add(self, name: str) -> None:
-        """Remember one."""
+    def add(self, name: str) -> bool:
+        """Remember one; True when it was not known."""
+        digest = _digest(name)
+        new = digest not in self._names and digest not in self._older
         if len(self._names) >= self._most:
             self._names, self._older = set(), self._names
-        self._names.add(_digest(name))
+        self._names.add(digest)
+        return new
 
 
 def _digest(name: str) -> int:

@@ -66,7 +66,8 @@ def seen_in(events: Iterable[Event], machine: Machine) -> Machine:
             nvswitch=True if event.kind == "sxid" else None,
             generation="blackwell" if event.kind == "xid" and event.code in _NVLINK5 else None,
         )
-        machine = merged(machine, seen)
+        if seen != UNKNOWN:
+            machine = merged(machine, seen)
         if machine.scheduler is None and event.job is not None:
             slurm, pod = event.job.slurm_job is not None, event.job.pod is not None
             if slurm != pod:

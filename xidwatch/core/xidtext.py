@@ -44,7 +44,7 @@ _FUNCTION = lazy(r"Expected function (?:\d+ \()?([A-Z]\w*)")
 _RETIRED = lazy(r"\bTPC (\d+)(?: from| in| of) GPC (\d+)")
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=1024)
 def read_message(code: int, message: str) -> XidDetail:
     """The details in the text behind number, pid and name. Kept for equal texts: a storm repeats itself."""
     fields: _Fields = {"message": message}

@@ -23,6 +23,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
+from xidwatch.core.identity import LatestNames
 from xidwatch.sinks import history_file as file
 from xidwatch.sinks.history_file import Note, Row, Stored, TotalKey
 from xidwatch.sinks.history_read import StoredEntry, add_note, latest_entries, opened_for_reading, read_history, read_notes
@@ -32,6 +33,8 @@ __all__ = [
 ]  # fmt: skip
 
 _BATCH_ROWS = 200
+_BEHIND_ROWS = 1000
+_ANSWERS_US = 500_000
 _GATHER_S = 0.05
 _RETRY_FIRST_S = 0.1
 _PATIENCE_S = 3.0
@@ -77,7 +80,7 @@ class Limits:
     age_s: float = 90 * 86400.0
     size_bytes: int = 200_000_000
     backlog: int = 10_000
-    seen: int = 50_000
+    seen: int = 25_000
     poll_s: float = 1.0
     age_check_s: float = 60.0
     retry_s: float = 30.0
@@ -108,28 +111,6 @@ class HistoryHealth:
     last_write_us: int | None
 
 
-class _Seen:
-    """The latest identities."""
-
-    def __init__(self, most: int) -> None:
-        self._order: deque[str] = deque()
-        self._known: set[str] = set()
-        self._most = most
-
-    def __contains__(self, identity: str) -> bool:
-        return identity in self._known
-
-    def add(self, identity: str) -> bool:
-        """True when it was not there."""
-        if identity in self._known:
-            return False
-        self._known.add(identity)
-        self._order.append(identity)
-        if len(self._order) > self._most:
-            self._known.discard(self._order.popleft())
-        return True
-
-
 @dataclass(slots=True)
 class _Waiting:
     """What is not on the disk yet.
@@ -158,9 +139,9 @@ class History:
         self._clock_us = clock_us
         # Held for microseconds only, never while the disk is touched.
         lock = threading.Lock()
-        self._wake, self._idle = threading.Condition(lock), threading.Condition(lock)
+        self._wake, self._idle, self._room = (threading.Condition(lock) for _ in range(3))
         self._waiting = _Waiting()
-        self._seen = _Seen(limits.seen)
+        self._seen = LatestNames(limits.seen)
         self._totals: dict[TotalKey, float] = {}
         self._owed: dict[TotalKey, float] = {}
         self._stored = Stored()
@@ -226,6 +207,16 @@ class History:
                 return False
             self._wait_for_disk(row)
         return new
+
+    def make_way(self, most_s: float) -> None:
+        """Let the thread work for a moment if it is behind and the disk takes what it is given; never longer than `most_s`.
+
+        Whoever reads faster than a disk writes only fills the memory. A disk that does not answer is not waited for.
+        """
+        with self._wake:
+            since_us = self._clock_us() - (self._last_write_us or 0)
+            if len(self._waiting.rows) > _BEHIND_ROWS and 0 <= since_us < _ANSWERS_US:
+                self._room.wait(most_s)
 
     def advance(self, source: str, position: str) -> None:
         """Where to resume when nothing was worth an entry for a while."""
@@ -439,6 +430,7 @@ class History:
                 self._waiting.bare.popleft()
             self._waiting.unnamed -= batch.unnamed
             self._last_write_us = self._clock_us()
+            self._room.notify_all()
             if not self._waiting:
                 self._settle()
                 self._idle.notify_all()
