@@ -6,7 +6,7 @@ record has no `last_record`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, fields
 from functools import cache
 from typing import Any
@@ -63,7 +63,8 @@ def decode(coded: dict[str, Any]) -> Event | Context:
 
 def _encode_fields(item: Any) -> dict[str, Any]:
     coded: dict[str, Any] = {}
-    for name, default in _fields_of(type(item)):
+    kind: Hashable = type(item)
+    for name, default in _fields_of(kind):
         value = getattr(item, name)
         if value is not default and (default is MISSING or value != default):
             encoder = _ENCODERS.get(type(value))
