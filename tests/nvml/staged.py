@@ -1,4 +1,7 @@
-"""A whole daemon on the GPUs of a scenario, with a pipe for the kernel's log."""
+"""A whole daemon on the GPUs of a scenario, with a pipe for the kernel's log.
+
+`program` may be another one than xidwatch itself that takes the same options, such as one whose child runs on the library in C.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +26,7 @@ QUICK = "2 0.2 0.05"
 class Staged:
     """`xidwatch watch --scenario`; what it keeps is in `folder`, for the next one to find."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, program: Sequence[str] = ("-m", "xidwatch", "watch")) -> None:
         self.folder, self.pipe, self.scenario = folder, folder / "kmsg", folder / "scenario.txt"
         self.run_dir, self.state_dir = folder / "run", folder / "state"
         if not self.pipe.exists():
@@ -33,7 +36,7 @@ class Staged:
         self._kmsg = os.open(self.pipe, os.O_RDWR)
         (self.run_dir / "state.json").unlink(missing_ok=True)
         command = [
-            sys.executable, "-m", "xidwatch", "watch", "--scenario", str(self.scenario), "--kmsg", str(self.pipe),
+            sys.executable, *program, "--scenario", str(self.scenario), "--kmsg", str(self.pipe),
             "--listen", "127.0.0.1:0", *self.folders(), *options,
         ]  # fmt: skip
         with open(folder / "said", "ab") as out:
@@ -104,9 +107,9 @@ def write_scenario(folder: Path, name: str, *lines: str, timing: str = QUICK) ->
 
 
 @contextmanager
-def staged(folder: Path, *options: str) -> Iterator[Staged]:
+def staged(folder: Path, *options: str, program: Sequence[str] = ("-m", "xidwatch", "watch")) -> Iterator[Staged]:
     """A daemon that runs until the end of the block."""
-    one = Staged(folder, *options)
+    one = Staged(folder, *options, program=program)
     try:
         yield one
     finally:

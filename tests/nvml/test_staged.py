@@ -205,3 +205,25 @@ def heard(gpu: str, fault: Fault, state: dict[str, Any]) -> dict[str, Any] | Non
             found: dict[str, Any] = incident
             return found
     return None
+
+
+def test_an_upgraded_driver_is_taken_up(node: Staged) -> None:
+    """The module goes and comes back in another version: no GPU is missing meanwhile, and the new version is told."""
+    write_scenario(node.folder, "not_loaded")
+    node.wait(lambda state: state["nvml"]["up"] is False and {gpu["answer"] for gpu in state["gpus"]} == {"driver_not_loaded"})
+    assert not is_missing_any(node.state() or {})
+    write_scenario(node.folder, "healthy", "node driver 590.44.01")
+    node.wait(lambda state: state["driver_version"] == "590.44.01" and all(gpu["answer"] == "state" for gpu in state["gpus"]))
+    until(lambda: node.scrape().total("xidwatch_gpu_info", driver_version="590.44.01") == 8, what="the new version")
+    assert 0 == node.scrape().total("xidwatch_gpu_info", driver_version="580.95.05")
+
+
+def test_released_gpus_are_left_alone(node: Staged) -> None:
+    """After `nvml release` nothing is asked until `resume`, and that is said; what was known keeps its age."""
+    assert 0 == node.command("nvml", "release").returncode
+    node.wait(lambda state: state["nvml"]["released"])
+    assert "NVML is released" in node.command("status").stdout
+    write_scenario(node.folder, "remap_pending")
+    assert 0 == node.command("nvml", "resume").returncode
+    node.wait(lambda state: any(gpu["row_remap_pending"] for gpu in state["gpus"]) and not state["nvml"]["released"])
+    write_scenario(node.folder, "healthy")
