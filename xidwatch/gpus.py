@@ -106,11 +106,13 @@ class Gpus:
         """Leave NVML alone until `resume`."""
         if self._nvml is not None:
             self._nvml.release()
+            self._told += 1
 
     def resume(self) -> None:
         """NVML may be asked again."""
         if self._nvml is not None:
             self._nvml.resume()
+            self._told += 1
 
     def remember(self, pci: PciAddress, card: Card) -> None:
         """A card that was in this slot when the daemon last ran: it is missed when it is not there."""
