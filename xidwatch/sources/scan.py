@@ -158,21 +158,17 @@ class _Scanner:
         while at < stop:
             while hits[upcoming] < at:
                 upcoming += 1
-            hit = min(hits[upcoming], stop)
+            hit = hits[upcoming]
             if not self._left:
-                start = hit if hit in (at, stop) else text.rfind(b"\n", at, hit) + 1 or at
-                word = self._next_word(text, at, start) if self._among and start > at else None
-                if word is None and start == stop:
+                start, before = self._leap(text, at, min(hit, stop), stop)
+                if start < 0:
                     break
-                if start > at:
-                    self._pass(text, at, start if word is None else word)
-                    at = start if word is None else word
-                if word is None and self._passed:
-                    alone = _STANDS_ALONE.match(text, at, at + LINE_BYTES)
-                    yield from self._last(BEFORE if alone is None else alone.lastindex or 0)
+                at = start
+                yield from before
             end = text.find(b"\n", at, stop)
             end = stop if end < 0 else end
-            self._left = max(self._left - 1, self._after if hit < end else 0)
+            left = self._left - 1 if self._left else 0
+            self._left = self._after if hit < end and self._after > left else left
             self._passed.clear()
             yield self._lines.number, text[at:end]
             if ask is not None:
@@ -184,11 +180,28 @@ class _Scanner:
                 self._among = max(0, self._among - count_lines(text, at, min(stop, at + _WORDS_BYTES)))
             self._pass(text, at, stop, lines - (self._lines.number - first))
 
+    def _leap(self, text: bytes, at: int, hit: int, stop: int) -> tuple[int, list[NumberedLine]]:
+        """(where the next line begins that is wanted, -1 for none before `stop`; those before it that are wanted with it)."""
+        start = hit if hit in (at, stop) else text.rfind(b"\n", at, hit) + 1 or at
+        word = self._next_word(text, at, start) if self._among and start > at else None
+        if word is not None:
+            self._pass(text, at, word)
+            return word, []
+        if start == stop:
+            return -1, []
+        if start > at:
+            self._pass(text, at, start)
+        if not self._passed:
+            return start, []
+        alone = _STANDS_ALONE.match(text, start, start + LINE_BYTES)
+        return start, self._last(BEFORE if alone is None else alone.lastindex or 0)
+
     def _heed(self, further: Further) -> None:
         if further is NOTHING:
             self._among = 0
             return
-        self._left = max(self._left, further.whole)
+        if further.whole > self._left:  # noqa: PLR1730 - a million times a storm: `max` takes four times as long
+            self._left = further.whole
         self._among, self._words = further.among, further.words
 
     def _next_word(self, text: bytes, at: int, stop: int) -> int | None:
