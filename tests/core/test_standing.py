@@ -135,7 +135,7 @@ def test_a_bank_near_its_end_is_told_before_it_fails() -> None:
     """Whenever memory is asked about, spare rows are: a bank with one left is named while remapping still works."""
     near = replace(rows(pending=True), spare_rows=SpareRows(max=2550, high=9, partial=0, low=1, none=0))
     found = answers("row_remap_pending", of=seen(near))
-    assert "1 only one" in found["spare_rows"].said.replace("low ", "")
+    assert "1 memory bank has one spare row left, 7 of 8 used" in found["spare_rows"].said
     assert "confirmed" == found["spare_rows"].answer
     assert "spare_rows" not in answers("gpu_not_found", of=seen(near))
 

@@ -173,6 +173,17 @@ def uncorrected(state: GpuState | None, lifetime: str) -> int | None:
     return found[0] if found else None
 
 
+def banks_text(none_left: int, one_left: int) -> str:
+    """`1 memory bank has no spare row left, 2 have one (7 of 8 used)`."""
+    parts = [f"{_many(none_left)} no spare row left"] if none_left else []
+    parts += [f"{_many(one_left)} one spare row left, 7 of 8 used"] if one_left else []
+    return ", ".join(parts)
+
+
+def _many(banks: int) -> str:
+    return "1 memory bank has" if banks == 1 else f"{banks} memory banks have"
+
+
 def _banks(state: GpuState | None) -> dict[str, int] | None:
     rows = state.spare_rows if state else None
     return {"one_left": rows.low, "none_left": rows.none} if isinstance(rows, SpareRows) else None

@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 from xidwatch.core.answered import PROOF_S, RECOVERY_ACTIONS, STATE
-from xidwatch.core.census import Slot, uncorrected
+from xidwatch.core.census import Slot, banks_text, uncorrected
 from xidwatch.core.event import Context
 from xidwatch.core.gpu import (
     GpuState,
@@ -327,9 +327,7 @@ def _spare(seen: Seen) -> Found:
         return "open", "how many spare rows are left cannot be read"
     rows = state.spare_rows
     if rows.none or rows.low:
-        return "confirmed", (
-            f"{rows.none} memory banks have no spare row left and {rows.low} only one: the next error there may not be repaired"
-        )
+        return "confirmed", f"{banks_text(rows.none, rows.low)}: an error there cannot be repaired when none is left"
     return "contradicted", "no memory bank is near its last spare row"
 
 

@@ -81,12 +81,13 @@ def judgement(incident: Incident) -> str:
 def gpu_says(incident: Incident) -> list[str]:
     """`confirmed: 0000:3b:00.0: NVML has lost it`, what bears the log out first; what several GPUs say alike stands once."""
     found: dict[tuple[str, str], list[str]] = {}
-    for check in incident.checks:
-        facts = dict(check.facts)
-        others = {(one.pci, dict(one.facts).get("answer")) for one in incident.checks if one is not check}
-        if facts.get("check") != STATE or (check.pci, facts.get("answer")) not in others:
-            gpu = str(check.pci)
-            found.setdefault((facts.get("answer", "open"), check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)
+    said = [(check, dict(check.facts)) for check in incident.checks]
+    answered = {(check.pci, facts.get("answer")) for check, facts in said if facts.get("check") != STATE}
+    for check, facts in said:
+        reading, answer, gpu = facts.get("check"), facts.get("answer", "open"), str(check.pci)
+        known = (check.pci, answer) in answered if reading == STATE else reading == "recovery_action" and incident.driver_word
+        if not known:
+            found.setdefault((answer, check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)
     return [f"{answer}: {names(gpus)}: {text}" for (answer, text), gpus in sorted(found.items(), key=_against_last)]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from xidwatch.core.answered import STATE
+from xidwatch.core.census import banks_text
 from xidwatch.render.layout import visible
 
 _SILENT = {
@@ -47,7 +48,9 @@ def check_lines(incident: Mapping[str, Any]) -> list[str]:
     """Lines for an incident in `status`: what its GPUs say of it, without the summary where a reading says the same."""
     checks = incident.get("checks") or []
     said = {(check["gpu"], check["answer"]) for check in checks if check["check"] != STATE}
-    shown = [check for check in checks if check["check"] != STATE or (check["gpu"], check["answer"]) not in said]
+    told = {"recovery_action"} if incident.get("driver_word") else set()
+    shown = [check for check in checks if check["check"] not in told]
+    shown = [check for check in shown if check["check"] != STATE or (check["gpu"], check["answer"]) not in said]
     return [f"  The GPU: {check['answer']}: {visible(check['said'])}" for check in shown]
 
 
@@ -81,7 +84,7 @@ def _troubles(gpu: Mapping[str, Any]) -> Iterator[str]:
         yield "SRAM error threshold exceeded: field diagnostic"
     banks = gpu.get("banks_without_spare_rows") or {}
     if banks.get("none_left") or banks.get("one_left"):
-        yield f"{banks['none_left']} memory banks without a spare row, {banks['one_left']} with one left"
+        yield banks_text(banks["none_left"], banks["one_left"])
     if gpu["recovery_action"] not in (None, "none"):
         yield f"the driver asks: {gpu['recovery_action'].replace('_', ' ')}"
     if gpu["mig_pending"] is not None and gpu["mig_pending"] != gpu["mig_enabled"]:
