@@ -6,9 +6,8 @@ record has no `last_record`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import MISSING, fields
-from functools import cache
 from typing import Any
 
 from xidwatch.core import event as events
@@ -63,8 +62,7 @@ def decode(coded: dict[str, Any]) -> Event | Context:
 
 def _encode_fields(item: Any) -> dict[str, Any]:
     coded: dict[str, Any] = {}
-    kind: Hashable = type(item)
-    for name, default in _fields_of(kind):
+    for name, default in _fields_of(type(item)):
         value = getattr(item, name)
         if value is not default and (default is MISSING or value != default):
             encoder = _ENCODERS.get(type(value))
@@ -72,10 +70,14 @@ def _encode_fields(item: Any) -> dict[str, Any]:
     return coded
 
 
-@cache
+_FIELDS: dict[Any, tuple[tuple[str, object], ...]] = {}
+
+
 def _fields_of(kind: Any) -> tuple[tuple[str, object], ...]:
     """Names and defaults."""
-    return tuple((one.name, one.default) for one in fields(kind))
+    if kind not in _FIELDS:
+        _FIELDS[kind] = tuple((one.name, one.default) for one in fields(kind))
+    return _FIELDS[kind]
 
 
 _ENCODERS: dict[type, Callable[[Any], Any]] = {

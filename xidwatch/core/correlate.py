@@ -8,7 +8,7 @@ Order of evidence: a pointer in the text, the same process, the same link, the s
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
@@ -42,7 +42,10 @@ FABRIC_S = 30.0
 REGIME_S = 300.0
 """What a GPU did longer ago than this says nothing about its fault."""
 _MOST_MEMBERS_PER_RULE = 300
+_MOST_MEMBERS = 1000
+_MOST_WISHES = 500
 _MOST_CONTEXT = 10_000
+_MOST_LATEST = 500
 _MOST_CASE_CONTEXT = 200
 _MOST_INDEXED = 20_000
 _MOST_RECENT = 64
@@ -158,13 +161,15 @@ class Correlator:
         timeouts: Whether a collective of NCCL has timed out anywhere.
     """
 
-    def __init__(self, book: HostBook) -> None:
+    def __init__(self, book: HostBook, *, endless: bool = False) -> None:
+        """`endless`: there is no end at which all is told, so of context only the latest is kept, and nothing that is loose."""
+        self._endless = endless
         self.book = book
         self._cases: dict[int, Case] = {}
         self._open_at: dict[str, dict[int, Case]] = {}
         self.loose: list[Fold] = []
         self.context: list[Context] = []
-        self._by_gpu: dict[str, dict[tuple[PciAddress, int | None], Case]] = {}
+        self._by_card: dict[tuple[str, int, int, int], dict[tuple[PciAddress, int | None], Case]] = {}
         self._by_pid: dict[tuple[str, int], tuple[Case, str | None]] = {}
         self._by_topic: dict[tuple[str, str], Case] = {}
         self._by_code: dict[tuple[str, int], list[Case]] = {}
@@ -222,8 +227,7 @@ class Correlator:
         host = self.host_of(context.record)
         if context.kind in _NCCL_NOTES:
             return self._note_ranks(host, context)
-        if len(self.context) < _MOST_CONTEXT and context.kind != "machine":
-            self.context.append(context)
+        self._keep_context(context)
         if context.record.glued:
             # Text that a user can write into a kernel line proves nothing and ends nothing.
             return []
@@ -247,6 +251,12 @@ class Correlator:
         elif (completes := {"regime": self._note_regime, "gpu_check": self._note_check}.get(context.kind)) is not None:
             return list(completes(host, context))
         return []
+
+    def _keep_context(self, context: Context) -> None:
+        if self._endless and len(self.context) >= _MOST_LATEST:
+            del self.context[: _MOST_LATEST // 2]
+        if len(self.context) < _MOST_CONTEXT and context.kind != "machine":
+            self.context.append(context)
 
     def _note_check(self, host: str, context: Context) -> Iterator[Case]:
         """What the GPU says of a case stands beside it, and may end it."""
@@ -391,9 +401,21 @@ class Correlator:
         merged, self._merged = self._merged, []
         return merged
 
-    def forget(self, case: Case) -> None:
-        """Drop an ended case; nothing joins it any more."""
-        del self._cases[id(case)]
+    def forget(self, cases: Collection[Case]) -> None:
+        """Drop ended cases; nothing joins them any more."""
+        gone = {id(case) for case in cases}
+        for case in cases:
+            del self._cases[id(case)]
+        self._by_pid = {key: known for key, known in self._by_pid.items() if id(_alive(known[0])) not in gone}
+        self._by_topic = {key: case for key, case in self._by_topic.items() if id(_alive(case)) not in gone}
+        for key, known in list(self._by_card.items()):
+            if all(id(_alive(case)) in gone for case in known.values()):
+                del self._by_card[key]
+        for code, of_code in list(self._by_code.items()):
+            if not (left := [case for case in of_code if id(_alive(case)) not in gone]):
+                del self._by_code[code]
+            elif len(left) < len(of_code):
+                self._by_code[code] = left
 
     def gpu_tie(self, host: str, event: Event) -> str | None:
         """What ties a process to a GPU when its stack does not tell: it owned a channel there a short while ago."""
@@ -453,9 +475,7 @@ class Correlator:
             return
         if event.pci is None:
             return
-        for (pci, instance), indexed in list(self._by_gpu.get(host, {}).items()):
-            if not _same_card(pci, event.pci):
-                continue
+        for (_, instance), indexed in list(self._by_card.get(_card(host, event.pci), {}).items()):
             case = _alive(indexed)
             other_slice = None not in (instance, event.gpu_instance) and instance != event.gpu_instance
             if other_slice and case.needs() < RUNGS.index("reset_gpu"):
@@ -604,9 +624,10 @@ class Correlator:
     def _add(self, case: Case, finding: Finding, run: Run) -> None:
         event, rule = finding.event, finding.rule
         key = fold_key(event)
-        if key not in case.folds and case.per_rule.get(rule.id, 0) >= _MOST_MEMBERS_PER_RULE:
+        too_many = case.per_rule.get(rule.id, 0) >= _MOST_MEMBERS_PER_RULE or len(case.folds) >= _MOST_MEMBERS
+        if key not in case.folds and too_many:
             # Too many to be told apart: what they differ in is dropped, the count goes on.
-            key = ("many", rule.id)
+            key = ("many", rule.id if len(case.folds) < _MOST_MEMBERS else "")
             finding = replace(finding, event=replace(event, pid=None, process=None, pid_role=None))
         if event.pid is not None and isinstance(event.detail, HungTaskDetail):
             case.released.discard(event.pid)
@@ -630,13 +651,16 @@ class Correlator:
     def _wish(self, case: Case, finding: Finding) -> None:
         event = finding.event
         if isinstance(event.detail, XidDetail) and event.detail.recovery_action is not None and not event.record.glued:
-            case.actions[event.pci] = finding
+            if event.pci in case.actions or len(case.actions) < _MOST_WISHES:
+                case.actions[event.pci] = finding
             for (rule_id, pci), wish in list(case.wishes.items()):
                 if pci == event.pci and wish.finding.event.code == event.code:
                     del case.wishes[rule_id, pci]
             if event.detail.recovery_action == 0:
                 self._recovered(case, event)
                 return
+        if len(case.wishes) >= _MOST_WISHES and (finding.rule.id, event.pci) not in case.wishes:
+            return
         known = case.wishes.get((finding.rule.id, event.pci))
         if known is not None and not known.cleared and _asks(known.finding.rule) > _asks(finding.rule):
             known.order = self._order
@@ -662,7 +686,7 @@ class Correlator:
         if link is not None and event.pci is not None:
             self._by_topic[host, f"link {event.pci} {link}"] = case
         if event.kind in ("xid", "sxid", "nvrm", "aer") and event.pci is not None:
-            self._by_gpu.setdefault(host, {})[event.pci, event.gpu_instance] = case
+            self._by_card.setdefault(_card(host, event.pci), {})[event.pci, event.gpu_instance] = case
         if event.pid is not None and event.pid_role != "victim":
             self._by_pid[host, event.pid] = case, event.process
         topic = {"hung_task": "hung", "mce": "mce", "oom_kill": "oom", "aer": f"aer {event.pci}"}.get(event.kind)
@@ -675,7 +699,7 @@ class Correlator:
             self._pull_causes(host, case, event)
         _bounded(self._by_pid)
         _bounded(self._by_topic)
-        _bounded(self._by_gpu.get(host, {}), 4096)
+        _bounded(self._by_card, 4096)
 
     def _cards(self, case: Case) -> int:
         return len({f.finding.event.pci for f in case.folds.values() if f.finding.rule.widen and f.finding.event.pci})
@@ -750,7 +774,7 @@ class Correlator:
         key = (self.host_of(finding.event.record), *fold_key(finding.event))
         if (fold := self._loose_by_key.get(key)) is not None:
             self._bump(fold, run)
-        elif len(self._loose_by_key) < 10_000:
+        elif len(self._loose_by_key) < 10_000 and not self._endless:
             fold = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
             self._loose_by_key[key] = fold
             self.loose.append(fold)
@@ -847,9 +871,9 @@ def _later(event: Event, context: Context) -> bool:
     return gap is not None and gap < 0
 
 
-def _same_card(one: PciAddress, other: PciAddress) -> bool:
+def _card(host: str, pci: PciAddress) -> tuple[str, int, int, int]:
     """A card's functions (.1 is its sound device) are one card."""
-    return (one.domain, one.bus, one.device) == (other.domain, other.bus, other.device)
+    return host, pci.domain, pci.bus, pci.device
 
 
 def _fabric(rule: Rule) -> bool:

@@ -35,6 +35,8 @@ OLD_US = 3_600_000_000
 """Back-fill older than this opens nothing: nobody is woken for what ended an hour ago."""
 _MOST_SEEN = 25_000
 _MOST_CASES = 500
+_FORGET_AT_ONCE = 50
+_MOST_ACTIVE = 1000
 _QUIET_EVERY_US = 1_000_000
 _TICK_US = 5_000_000
 
@@ -89,7 +91,7 @@ class Engine:
         self.rules = rules
         self.floor: Floor | None = None
         self.machine: Machine = UNKNOWN
-        self.correlator = Correlator(HostBook())
+        self.correlator = Correlator(HostBook(), endless=True)
         self.incidents: dict[str, Incident] = {}
         self.whose: Callable[[Event], Job | None] = lambda _event: None
         self.awaits: Callable[[Event], bool] = lambda _event: False
@@ -280,12 +282,21 @@ class Engine:
     def _forget(self) -> None:
         cases = self.correlator.cases
         too_many = len(cases) - _MOST_CASES
-        if too_many <= 0:
+        if too_many < _FORGET_AT_ONCE:
             return
+        if len(cases) > _MOST_ACTIVE:
+            self._end_surplus([case for case in cases if case.state == "active"])
         ended = [case for case in cases if case.state == "resolved"]
+        self.correlator.forget(ended[:too_many])
         for case in ended[:too_many]:
-            self.correlator.forget(case)
             self.incidents.pop(incident_id(case), None)
+
+    def _end_surplus(self, cases: list[Case]) -> None:
+        """A node has no thousand faults at once: endless text does. What asks for least and is oldest goes first."""
+        surplus = len(cases) - _MOST_ACTIVE + _MOST_ACTIVE // 10
+        if surplus > 0:
+            for case in sorted(cases, key=lambda case: (_is_whole(case), case.needs(), case.order))[:surplus]:
+                self.correlator.end(case, "quiet", case.last)
 
 
 def active(incidents: Sequence[Incident]) -> list[Incident]:
@@ -297,3 +308,8 @@ def _final(case: Case) -> Case:
     while case.merged_into is not None:
         case = case.merged_into
     return case
+
+
+def _is_whole(case: Case) -> bool:
+    """Whether a line of its own, not a rumour inside another text, tells of it."""
+    return any(not fold.finding.event.record.glued for fold in case.folds.values())

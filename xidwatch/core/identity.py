@@ -20,12 +20,12 @@ class Identities:
 
     def of(self, record: Record) -> str:
         """Sixteen hex digits; equal texts within one microsecond are told apart by their order."""
-        moment = (record.boot_id, record.since_boot_us)
+        clock = record.since_boot_us if record.since_boot_us is not None else record.wall_us
+        moment = (record.boot_id, clock)
         if moment != self._moment:
             self._moment, self._equals = moment, {}
         text = record.text.rstrip()
         ordinal = self._equals[text] = self._equals.get(text, -1) + 1
-        clock = record.since_boot_us if record.since_boot_us is not None else record.wall_us
         identity = f"{record.boot_id}\0{clock}\0{ordinal}\0{text}"
         return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
