@@ -17,6 +17,7 @@ from xidwatch.core.incident import Incident
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 from xidwatch.core.standing import Seen, checks, noted, was_reset, worth_keeping
+from xidwatch.render.answer import gpu_says
 from xidwatch.rulefiles import load_rules
 
 BOOT, HOST = "b00t", "node1"
@@ -132,6 +133,8 @@ def test_both_the_row_and_the_demand_must_be_done_with() -> None:
     assert ("active", None) == node.stands()
     node.answers(120, rows(pending=False, action=0))
     assert ("resolved", "gpu_recovered") == node.stands()
+    assert ("sure", False) == (node.incident().confidence, "contradicts" in node.incident().sentence)
+    assert "no longer" in gpu_says(node.incident())[-1]
     assert node.stands() == node.replayed().stands()
 
 
@@ -347,3 +350,25 @@ def test_what_the_gpu_has_written_down_outlives_a_boot() -> None:
         node.answers(5, answer)
         node.say(6, "Linux version 6.8.0-31-generic (buildd@lcy02) #31-Ubuntu SMP")
         assert state == node.incident().state
+
+
+def test_a_row_that_is_remapped_at_once_bears_the_line_out() -> None:
+    """No row waits, and there is one more than before: the repair is told, and is no contradiction."""
+    node = Node()
+    node.answers(-30, IDLE)
+    node.line(0, REMAP)
+    node.answers(10, rows(pending=True, action=0))
+    node.answers(20, rows(pending=False, action=0))
+    assert "the row is remapped, and none waits any more (1 remapped for uncorrectable errors, 0 before)" in texts(
+        node.incident().checks
+    )
+
+
+def test_errors_are_counted_where_they_show_first() -> None:
+    """The count in the InfoROM may lag: errors since the driver was loaded bear the fault out as well."""
+    node = Node()
+    node.answers(-30, volatile(0, 3))
+    node.line(0, DOUBLE_BIT)
+    node.answers(10, volatile(1, 3))
+    assert "sure" == node.incident().confidence
+    assert "1 uncorrected errors since the driver was loaded, 0 before" in texts(node.incident().checks)

@@ -36,7 +36,9 @@ def gpus_say(
         checks: What the GPUs say, one reading each.
     """
     about = [dict(check.facts) for check in checks if check.pci in struck or None in struck]
-    answers = {(facts.get("check", ""), facts.get("answer")) for facts in about if facts.get("check") in root.confirm}
+    # What it once confirmed stays true when it is over.
+    named = [facts for facts in about if facts.get("check") in root.confirm]
+    answers = {(facts.get("check"), facts.get("was") or facts.get("answer")) for facts in named}
     if any(answer == "confirmed" for _, answer in answers):
         return "confirmed"
     return "contradicted" if any(answer == "contradicted" and name not in ASIDE for name, answer in answers) else None

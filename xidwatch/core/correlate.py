@@ -268,7 +268,8 @@ class Correlator:
                 continue
             if case.state == "resolved" and not (case.end_reason == "unconfirmed_old" and _is_borne_out(case, context)):
                 continue
-            case.checks[context.pci, facts.get("check", "")] = context
+            key = (context.pci, facts.get("check", ""))
+            case.checks[key] = _after(case.checks.get(key), context)
             if case.state == "resolved":
                 self._revive(case)
             elif facts.get("check") == STATE:
@@ -798,6 +799,14 @@ def _alive(case: Case) -> Case:
     while case.merged_into is not None:
         case = case.merged_into
     return case
+
+
+def _after(before: Context | None, now: Context) -> Context:
+    """The answer, with what it once was: a fault that the GPU bore out is none the less true for being over."""
+    facts = dict(before.facts) if before is not None else {}
+    if "confirmed" not in (facts.get("answer"), facts.get("was")) or dict(now.facts).get("answer") == "confirmed":
+        return now
+    return replace(now, facts=(*now.facts, ("was", "confirmed")))
 
 
 def _is_borne_out(case: Case, context: Context) -> bool:

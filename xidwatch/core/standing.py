@@ -73,7 +73,8 @@ class Check:
         said: The reading, for a person.
         at_us: Wall clock of the reading.
         action: The driver's recovery action, where this is about it.
-        marks: `dead`: its config space reads all ones. Of its state as a whole: `working`, and `reset` since the last line.
+        marks: `dead`: its config space reads all ones; `repaired`: the row is remapped. Of its state as a whole: `working`, and
+            `reset` since the last line.
     """
 
     name: str
@@ -116,7 +117,7 @@ def worth_keeping(check: Check, known: Context | None) -> bool:
     """
     facts = dict(known.facts) if known is not None else {}
     changed = (check.answer, check.action) != (facts.get("answer", "open"), facts.get("action"))
-    told = {"dead", "reset"}.intersection(check.marks) - facts.keys()
+    told = {"dead", "reset", "repaired"}.intersection(check.marks) - facts.keys()
     if check.name != STATE:
         return (changed and check.answer != "open") or bool(told)
     known_us = known.record.wall_us if known is not None else None
@@ -136,6 +137,8 @@ def _span(length_us: int) -> str:
 
 
 def _marks(name: str, seen: Seen) -> tuple[str, ...]:
+    if name == "row_remap_pending" and seen.now is not None and isinstance(rows := seen.now.row_remap, RowRemap):
+        return ("repaired",) * (not rows.pending and _rose(seen, rows))
     if name not in (STATE, "gpu_not_found"):
         return ()
     dead = ("dead",) if seen.slot.dead and type(seen.slot.answer) in _GONE else ()
@@ -213,7 +216,7 @@ def _not_found(seen: Seen) -> Found:
     if (gone := _GONE.get(type(answer))) is not None:
         return "confirmed", gone + (", and its PCI config space reads all ones" if slot.dead else "")
     if seen.now is not None:
-        return "contradicted", "NVML finds it and it answers: it has come back, or was gone for a moment only"
+        return "contradicted", "NVML finds it and it answers: it has come back, or the line was not the driver's"
     return _silent(seen)
 
 
@@ -233,6 +236,8 @@ def _pending(seen: Seen) -> Found:
         counts = f"{rows.uncorrectable} remapped for uncorrectable errors{_was(seen, rows)}"
         if rows.pending:
             return "confirmed", f"a row waits for a reset to be remapped ({counts}): drain and reset when convenient"
+        if _rose(seen, rows):
+            return "confirmed", f"the row is remapped, and none waits any more ({counts})"
         return "contradicted", f"no row waits ({counts}): a reset has taken it over, or none was needed"
     if isinstance(pages, bool):
         return ("confirmed", "a page waits to be retired: drain and reset") if pages else ("contradicted", "no page waits")
@@ -246,6 +251,11 @@ def _was(seen: Seen, rows: RowRemap) -> str:
         if isinstance(before, RowRemap) and before.uncorrectable != rows.uncorrectable
         else ""
     )
+
+
+def _rose(seen: Seen, rows: RowRemap) -> bool:
+    before = seen.before.row_remap if seen.before else None
+    return isinstance(before, RowRemap) and rows.uncorrectable > before.uncorrectable
 
 
 def _failure(seen: Seen) -> Found:
@@ -277,11 +287,13 @@ def _ecc(seen: Seen) -> Found:
     aggregate, volatile = uncorrected(state, "aggregate"), uncorrected(state, "volatile")
     if aggregate is None:
         return "open", "its uncorrected errors cannot be counted (ECC is off, or NVML does not tell)"
-    before = uncorrected(seen.before, "aggregate")
+    before, earlier = uncorrected(seen.before, "aggregate"), uncorrected(seen.before, "volatile")
     places = _places(state)
     where = f", since the driver was loaded in {places}" if places else ""
     if before is not None and aggregate > before:
         return "confirmed", f"{aggregate} uncorrected errors in its life, {before} before{where}"
+    if earlier is not None and volatile is not None and volatile > earlier:
+        return "confirmed", f"{volatile} uncorrected errors since the driver was loaded, {earlier} before{where}"
     if before is not None:
         return "contradicted", f"still {aggregate} uncorrected errors in its life, as before: the GPU has not counted this one"
     recent = f"{volatile} of them since the driver was loaded{f' ({places})' if places else ''}" if volatile is not None else ""

@@ -87,7 +87,8 @@ def gpu_says(incident: Incident) -> list[str]:
         reading, answer, gpu = facts.get("check"), facts.get("answer", "open"), str(check.pci)
         known = (check.pci, answer) in answered if reading == STATE else reading == "recovery_action" and incident.driver_word
         if not known:
-            found.setdefault((answer, check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)
+            word = "no longer" if "was" in facts else answer
+            found.setdefault((word, check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)
     return [f"{answer}: {names(gpus)}: {text}" for (answer, text), gpus in sorted(found.items(), key=_against_last)]
 
 

@@ -51,7 +51,8 @@ def check_lines(incident: Mapping[str, Any]) -> list[str]:
     told = {"recovery_action"} if incident.get("driver_word") else set()
     shown = [check for check in checks if check["check"] not in told]
     shown = [check for check in shown if check["check"] != STATE or (check["gpu"], check["answer"]) not in said]
-    return [f"  The GPU: {check['answer']}: {visible(check['said'])}" for check in shown]
+    words = ["no longer" if check.get("was") else check["answer"] for check in shown]
+    return [f"  The GPU: {word}: {visible(check['said'])}" for word, check in zip(words, shown, strict=True)]
 
 
 def gpu_table(state: Mapping[str, Any]) -> list[str]:
