@@ -5,7 +5,6 @@ Time is only read here, not interpreted: `LogClock` makes a Record of a LogLine.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -632,6 +631,8 @@ def first_start(text: str, starts: tuple[str, ...] = MESSAGE_STARTS) -> int:
 
 
 def _json_object(text: str) -> dict[str, object] | None:
+    import json  # few logs need it, and it takes a millisecond
+
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
