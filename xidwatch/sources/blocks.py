@@ -28,6 +28,9 @@ _MOST_AHEAD = 8
 _PATIENCE_S = 0.0005
 """So long a thread that has found something waits for Python's lock: with the usual 5 ms it would idle most of the time."""
 _FAREWELL_S = 0.5
+_FREED_AT_ONCE = 16 << 20
+"""Freeing so much makes glibc keep freed blocks for the next ones (free() raises M_TRIM_THRESHOLD to twice what was mapped);
+else each block's pages would be given back and faulted in anew, a quarter of all cost."""
 KEPT_LINES = 600
 """More than any event stays open for: so many lines behind one of ours may be asked for."""
 _MOST_KEPT = 16 << 20
@@ -142,6 +145,7 @@ class _Crew:
     def blocks(self) -> Generator[Block, None, None]:
         """The same blocks in their order, with their hits and the number of their lines."""
         atexit.register(self._stop)
+        bytes(_FREED_AT_ONCE)
         for worker in self._workers:
             worker.start()
         patience_s = sys.getswitchinterval()
