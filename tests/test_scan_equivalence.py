@@ -172,6 +172,36 @@ def test_scan_equals_plain_reading_of_mixed_cases(seed: int, tmp_path: Path, rul
     agree(tmp_path / "cut", content[dice.randrange(2000) : -dice.randrange(1, 2000)], rules)
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_odd_bytes_change_nothing(seed: int, tmp_path: Path, rules: RuleTable) -> None:
+    """Carriage returns, NUL bytes, bytes that are no UTF-8 and lines of many pieces are read alike by both."""
+    dice = random.Random(seed)
+    end = dice.choice((b"\r\n", b"\n", b"\0\n"))
+    lines = PAD.split(b"\n")
+    for name in dice.sample(MIXED, 6):
+        lines += (FIXTURES / name / LOG).read_bytes().split(b"\n")
+        lines += [dice.choice((b"\0" * 40, b"\xff\xfe\x80 odd", b"x" * 200_000, b"", b"\r")), *filler(30, 7).split(b"\n")]
+    content = end.join(lines)
+    agree(tmp_path / "log", content if dice.random() < 0.5 else content + end, rules)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_several_logs_are_scanned_as_they_are_read(seed: int, tmp_path: Path, rules: RuleTable) -> None:
+    """Several big logs together, the same case in some of them, give what reading every line of each gives."""
+    dice = random.Random(seed)
+    paths = []
+    shared = [(FIXTURES / name / LOG).read_bytes() for name in dice.sample(MIXED, 2)]
+    for at in range(3):
+        parts = [
+            pad(SMALL_BYTES, 50_000 * at),
+            *((FIXTURES / name / LOG).read_bytes() for name in dice.sample(MIXED, 3)),
+            *shared[: dice.randrange(3)],
+        ]
+        paths.append(tmp_path / f"log{at}")
+        paths[-1].write_bytes(b"\n".join(parts) + b"\n" + filler(dice.choice((2, 400)), 900_000 + 50 * at))
+    assert read(paths, rules, whole=True) == read(paths, rules, whole=False)
+
+
 def test_new_years_pass_between_faults(tmp_path: Path, rules: RuleTable) -> None:
     """Dates that name no year are put into the right one though no line near New Year is of ours."""
     months = ("Oct", "Nov", "Dec", "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "Jan")

@@ -13,7 +13,7 @@ Hits = Callable[[bytes], list[int]]
 _MOST_PATTERNS = 64
 _BUCKETS = 16
 _FINGERPRINT = 4
-_SHORTEST_END = 8
+_SHORTEST_END = 10
 _ORDINARY = b"""\
 Mar  2 06:00:00 node-17 kernel: [86400.500000] docker0: port 1(veth0a1b2c) entered forwarding state
 Nov 30 23:59:59 node-17 systemd[1]: Started Session 42 of User root. Finished Rotate log files. Stopping service, reached target
