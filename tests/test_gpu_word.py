@@ -163,5 +163,11 @@ def test_a_card_that_is_gone_at_the_start_is_missed(node: Staged) -> None:
     assert [("0000:df:00.0", "1652923000107")] == [(one["pci"], one["serial"]) for one in missing]
     assert 1.0 == node.daemon.total("xidwatch_gpu_missing", gpu="0000:df:00.0")
     assert "MISSING" in node.daemon.command("gpus")
+    found = node.incident(lambda one: "0000:df:00.0" in one["gpus"] and one["confidence"] == "sure")
+    assert ("warning", "power_cycle", "active") == (found["severity"], found["recovery"]["rung"], found["state"])
+    node.daemon.stop()
+    node.daemon = node.started()
+    assert found["id"] == node.incident(lambda one: "0000:df:00.0" in one["gpus"])["id"]
     node.daemon.command("gpus", "accept")
     until(lambda: not [one for one in node.state()["gpus"] if one["missing"]], what="the acceptance")
+    until(lambda: not node.state()["incidents"], what="the end of the incident")

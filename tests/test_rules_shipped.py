@@ -19,7 +19,7 @@ else:
     import tomli as tomllib
 
 NVRM_WHATS = {
-    "rm_init_adapter_failed", "fallen_off_bus", "probe_failed", "api_mismatch", "reset_required", "gpu_lost", "gsp_timeout",
+    "rm_init_adapter_failed", "fallen_off_bus", "probe_failed", "api_mismatch", "reset_required", "gpu_lost", "gpu_missing", "gsp_timeout",
     "gsp_crash_report", "pmu_halted", "fsp_boot_failed", "gfw_boot_timeout", "firmware_missing", "no_gpu_found",
     "unsupported_gpu", "nvassert", "uvm_fatal", "modeset_error", "nvlink_error", "peermem_error", "kernel_oops",
 }  # fmt: skip

@@ -22,6 +22,7 @@ from xidwatch.sources.errands import Errands
 
 SOURCE = "gpus"
 """What history calls that which no log told but the GPUs."""
+MISSED_S = 60.0
 _ASKED_AFTER = ("xid", "nvrm", "sxid", "aer")
 """Kinds of event that a GPU can confirm or deny."""
 
@@ -35,6 +36,7 @@ class Gpus:
     Attributes:
         changed: Called from another thread when a device was looked at.
         is_dead: Reads a device's config space; may wait.
+        patience_s: A GPU that is away for less is not missed.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class Gpus:
         self._news: list[PciAddress] = []
         self._dead: dict[PciAddress, bool | None] = {}
         self._errands = Errands(lambda: self.changed())  # noqa: PLW0108  # the daemon sets it later
+        self.patience_s = MISSED_S
         self._monitor: DeviceMonitor | None = None
         try:
             self._monitor = monitor() if monitor is not None else None

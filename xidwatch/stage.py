@@ -68,6 +68,7 @@ class Stage:
         """The GPUs of the scenario, on a bus that nobody plugs into."""
         gpus = Gpus(selector, use_nvml=True, devices=self._devices, client=self._client, monitor=None)
         gpus.is_dead = self._is_dead
+        gpus.patience_s = self._timing.deadline_s
         return gpus
 
     def machine(self) -> Machine:
@@ -84,6 +85,11 @@ class Stage:
         now = self._now()
         gpu = next((gpu for gpu in range(now.count) if parse_pci(now.value(gpu, "pci") or "") == pci), None)
         return gpu is not None and now.value(gpu, "config_space") == _ALL_ONES
+
+    @property
+    def boot_id(self) -> str | None:
+        """The boot of its records; None for this machine's."""
+        return self._boot_id
 
     def readings(self) -> dict[TotalKey, float]:
         """The series that tells its metrics from a real node's."""

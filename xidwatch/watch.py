@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from xidwatch.config import Config
-from xidwatch.core.census import Card, Slot, noted, remembered, slot_object, standing, too_few
+from xidwatch.core.census import Absences, Card, Slot, missed, noted, remembered, slot_object, standing, too_few
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
@@ -150,6 +150,7 @@ class Watch:
         self._cards: dict[PciAddress, Card] = {}
         self._cards_accepted = False
         self._baselines: dict[tuple[str, PciAddress], GpuState | None] = {}
+        self._absences, self._noticed = Absences(), -1
         self._consulted = -1
         self._standings: list[tuple[object, ...]] = []
         self._nvml_released = False
@@ -287,6 +288,8 @@ class Watch:
         waits = [due - now for due in (*self._due.values(), *self._growing.values())]
         if self._gpus is not None and (due_s := self._gpus.due_s()) is not None:
             waits.append(due_s)
+        if self._gpus is not None and (missed_s := self._absences.due_s(now, self._gpus.patience_s)) is not None:
+            waits.append(missed_s)
         if (deadline := self.engine.deadline_us()) is not None:
             waits.append((deadline - self._clocks.wall_us()) / 1e6)
         if self._stale:
@@ -304,6 +307,7 @@ class Watch:
             # Entries age: all cards are kept anew at the start and each day, the missing ones too.
             news = self._gpus.news()
             self._keep_cards(self._gpus.cards() if self._is_due("cards", _CARDS_S) else news)
+            self._miss(self._gpus, now_us)
         self._heed_tasks(now_us)
         if self._is_due("housekeeping", min(_HOUSEKEEPING_S, self._service.watchdog_s or _HOUSEKEEPING_S)):
             self._service.alive()
@@ -417,6 +421,26 @@ class Watch:
             self.engine.note(context)
             identity = f"gpu/{pci}/{card.gpu_uuid}/{now_us}"
             self._history.append(Entry(identity=identity, source=GPUS, wall_us=now_us, item=encode(context)))
+
+    def _miss(self, gpus: Gpus, now_us: int) -> None:
+        """Tell of GPUs that are missing, also where no line does; not of those of which an open incident tells already."""
+        if self._noticed == gpus.told() and self._absences.due_s(self._clocks.steady_s(), gpus.patience_s) != 0.0:
+            return
+        self._noticed = gpus.told()
+        for slot, times in self._absences.news(gpus.slots(), self._clocks.steady_s(), gpus.patience_s):
+            if any(incident.state == "active" and _is_lost(incident, slot) for incident in self.engine.incidents.values()):
+                continue
+            boot_id = (self._stage.boot_id if self._stage is not None else None) or running_boot_id()
+            since_us = round(self._clocks.steady_s() * 1e6)
+            record = Record(
+                text="", seq=times, wall_us=now_us, since_boot_us=since_us, boot_id=boot_id, host=self._host, trusted="kernel",
+                time_source="arrival", timed=True,
+            )  # fmt: skip
+            identity = f"missing/{slot.pci}/{slot.card.gpu_uuid if slot.card else ''}/{boot_id}/{times}"
+            event = missed(slot, record)
+            if (settled := self.engine.observe(identity, GPUS, event, now_us)) is not None:
+                self._keep(settled)
+                _complain(event.record.text.removeprefix("xidwatch: "))
 
     # incidents
 
@@ -653,6 +677,8 @@ class Watch:
             if self._gpus is not None:
                 self._gpus.accept()
                 self._keep_cards(self._gpus.cards())
+            for incident in [one for one in self.engine.incidents.values() if _is_of_missing(one)]:
+                self.engine.close(incident.id, "accepted")
         elif note.kind in ("nvml_release", "nvml_resume"):
             self._nvml_released = note.kind == "nvml_release"
             self._obey_again()
@@ -812,6 +838,18 @@ class Latencies:
     def counts(self) -> tuple[tuple[tuple[float, int], ...], int, float]:
         """((upper bound, count in that bucket), ...), how many in all, their sum."""
         return tuple(zip(self.bounds, self.hits, strict=False)), sum(self.hits), self.total_s
+
+
+def _is_lost(incident: Incident, slot: Slot) -> bool:
+    """Whether it tells that the GPU of this slot is gone."""
+    findings = [member.finding for member in incident.members if member.finding.event.pci == slot.pci]
+    return any(finding.rule.lost for finding in findings)
+
+
+def _is_of_missing(incident: Incident) -> bool:
+    """Whether it is about missing GPUs and nothing else."""
+    kinds = {(member.finding.event.kind, member.finding.event.what) for member in incident.members}
+    return incident.state != "resolved" and kinds == {("nvrm", "gpu_missing")}
 
 
 def _own(incident: Incident, slots: Mapping[PciAddress, Slot]) -> Iterator[tuple[PciAddress, Slot]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.nvml.states import HEALTHY
-from xidwatch.core.census import Card, Slot, card_of, census, noted, remembered, slot_object, too_few
+from xidwatch.core import nvrm
+from xidwatch.core.census import Absences, Card, Slot, card_of, census, missed, noted, remembered, slot_object, too_few
 from xidwatch.core.codec import decode, encode
 from xidwatch.core.event import Context
 from xidwatch.core.gpu import Lost, NotFound, Place, RowRemap, Unresponsive
@@ -78,3 +79,43 @@ def test_readings_are_null_where_nobody_told() -> None:
     }
     pending = replace(HEALTHY, row_remap=RowRemap(correctable=0, uncorrectable=1, pending=True, failed=False))
     assert slot_object(the(census({SLOT: "nvidia"}, {SLOT: pending}, {}, {}), SLOT))["row_remap_pending"] is True
+
+
+def test_only_what_stays_away_is_told_and_once_each_time() -> None:
+    """A bus that is scanned anew takes a card away for a moment; one that stays away is told once, and again after it was back."""
+    gone, there = census({}, {}, {SLOT: CARD or Card()}, {}), census({SLOT: "nvidia"}, {}, {SLOT: CARD or Card()}, {})
+    absences = Absences()
+    told = [
+        [times for _, times in absences.news(slots, now_s, 60.0)]
+        for now_s, slots in (
+            (0, gone),
+            (30, there),
+            (40, gone),
+            (99, gone),
+            (100, gone),
+            (500, gone),
+            (600, there),
+            (700, gone),
+            (760, gone),
+        )
+    ]
+    assert [[], [], [], [], [0], [], [], [], [1]] == told
+    assert absences.due_s(800, 60.0) is None
+
+
+def test_what_nvml_never_knew_is_not_missed() -> None:
+    """In a container NVML shows some of the GPUs of the bus: only one that it showed before can go missing there."""
+    lost = {SLOT: NotFound(at_us=5)}
+    for card, expected in ((Card(), 0), (CARD or Card(), 1)):
+        absences = Absences()
+        absences.news(census({SLOT: "nvidia"}, lost, {SLOT: card}, {}), 0, 60.0)
+        assert expected == len(absences.news(census({SLOT: "nvidia"}, lost, {SLOT: card}, {}), 61, 60.0))
+
+
+def test_a_missing_card_is_an_event_that_a_log_could_tell() -> None:
+    """What the daemon writes of it reads back as the same event, with slot, serial and UUID."""
+    (slot,) = census({}, {}, {SLOT: CARD or Card()}, {})
+    event = missed(slot, Record(text="", wall_us=7))
+    (again,) = nvrm.start(event.record)
+    assert (event.what, event.pci, event.gpu_uuid) == (again.what, again.pci, again.gpu_uuid)
+    assert "serial 1652923000100" in event.record.text

@@ -19,7 +19,7 @@ from typing import Any
 from tests.system.live import DEADLINE_S, Scrape, scrape, until
 from xidwatch.nvml.scenario import shipped_scenarios
 
-QUICK = "2 0.2 0.05"
+QUICK = "5 0.2 0.05"
 """`node timing`: deadline, interval, and what lies between two samples, in seconds."""
 
 

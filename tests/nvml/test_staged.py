@@ -92,6 +92,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
     folder = tmp_path_factory.mktemp("node")
     write_scenario(folder, "healthy")
     with staged(folder) as one:
+        one.wait(lambda state: sum(gpu["answer"] == "state" for gpu in state["gpus"]) == 8)
         yield one
 
 
@@ -181,11 +182,11 @@ FAULTS = (
 
 def test_faults_and_what_their_gpus_say(tmp_path: Path) -> None:
     """Eight faults on eight GPUs at once: each stands beside its own GPU's answer, with the vendor's advice."""
-    write_scenario(tmp_path, "healthy", timing="1 0.2 0.05")
+    write_scenario(tmp_path, "healthy", timing="5 0.2 0.05")
     with staged(tmp_path) as node:
         node.wait(lambda state: sum(gpu["answer"] == "state" for gpu in state["gpus"]) == 8)
         rows = [f"{number} {row}" for number, fault in enumerate(FAULTS) for row in fault.rows]
-        write_scenario(tmp_path, "healthy", *rows, timing="1 0.2 0.05")
+        write_scenario(tmp_path, "healthy", *rows, timing="5 0.2 0.05")
         # Far apart in time as the kernel tells it: faults of one moment are one fault of the node.
         for number, fault in enumerate(FAULTS):
             node.say(f"NVRM: Xid (PCI:{GPUS[number].removesuffix('.0')}): {fault.line}", before_s=1000.0 - 100 * number)

@@ -103,16 +103,16 @@ def lives_on(node: Staged, watchdog: Watchdog) -> None:
 
 def test_a_call_that_waits_in_the_kernel(tmp_path: Path, watchdog: Watchdog) -> None:
     """The child is in D state, deaf to SIGTERM: the daemon lives on and stops at once; with the call back, all GPUs answer."""
-    write_scenario(tmp_path, "healthy", timing="0.5 0.2 0.05")
+    write_scenario(tmp_path, "healthy", timing="3 0.2 0.05")
     with staged(tmp_path) as node:
         node.wait(lambda state: sum(gpu["answer"] == "state" for gpu in state["gpus"]) == 8)
-        write_scenario(tmp_path, "d_state", timing="0.5 0.2 0.05")
+        write_scenario(tmp_path, "d_state", timing="3 0.2 0.05")
         lives_on(node, watchdog)
         (child,) = children_of(node.child.pid)
         assert "D" == state_of(child)
-        write_scenario(tmp_path, "healthy", timing="0.5 0.2 0.05")
+        write_scenario(tmp_path, "healthy", timing="3 0.2 0.05")
         node.wait(lambda state: sum(gpu["answer"] == "state" for gpu in state["gpus"]) == 8 and not state["nvml"]["stuck_s"])
-        write_scenario(tmp_path, "d_state", timing="0.5 0.2 0.05")
+        write_scenario(tmp_path, "d_state", timing="3 0.2 0.05")
         node.wait(stuck)
         took_s = node_stop(node)
     assert took_s < 5
@@ -146,7 +146,7 @@ def test_a_frozen_file_system_under_the_library(
     with hung_task.own_file_system(tmp_path) as disk:
         monkeypatch.setenv("FAKE_NVML_FROZEN", str(disk))
         fake.use("healthy")
-        write_scenario(folder, "healthy", timing="1 0.2 0.05")
+        write_scenario(folder, "healthy", timing="3 0.2 0.05")
         with staged(folder, program=program) as node:
             node.wait(lambda state: sum(gpu["answer"] == "state" for gpu in state["gpus"]) == 8)
             until(lambda: not fake.holders(*children_of(node.child.pid)), what="a moment between two samples")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from xidwatch.core.event import Context
+from xidwatch.core.event import Context, Event, NvrmDetail
 from xidwatch.core.gpu import GpuAnswer, GpuState, NotFound, Pcie, Place, Refused, SpareRows, Utilization, last_good
 from xidwatch.core.gpuword import gpu_of
 from xidwatch.core.pci import PciAddress
@@ -111,6 +112,56 @@ def census(
             expected=pci in known,
         )
         for pci in sorted({*bus, *answers, *known})
+    )
+
+
+class Absences:
+    """GPUs that have been missing for long enough to be told: a reset or a rescan of the bus takes one away for a moment."""
+
+    def __init__(self) -> None:
+        self._since_s: dict[PciAddress, float] = {}
+        self._times: Counter[PciAddress] = Counter()
+        self._told: set[PciAddress] = set()
+
+    def news(self, slots: Iterable[Slot], now_s: float, patience_s: float) -> list[tuple[Slot, int]]:
+        """Those that are to be told now, each once for every time it went away, with how often that was before."""
+        missing = {slot.pci: slot for slot in slots if slot.missing and _is_known(slot)}
+        for pci in set(self._since_s) - set(missing):
+            del self._since_s[pci]
+            self._times[pci] += pci in self._told
+            self._told.discard(pci)
+        found = []
+        for pci, slot in missing.items():
+            if now_s - self._since_s.setdefault(pci, now_s) >= patience_s and pci not in self._told:
+                self._told.add(pci)
+                found.append((slot, self._times[pci]))
+        return found
+
+    def due_s(self, now_s: float, patience_s: float) -> float | None:
+        """Seconds until one is to be told; None while none is missing."""
+        waits = [since_s + patience_s - now_s for pci, since_s in self._since_s.items() if pci not in self._told]
+        return max(0.0, min(waits)) if waits else None
+
+
+def _is_known(slot: Slot) -> bool:
+    """Gone from the bus, or once known to NVML: in a container NVML shows only the GPUs that were given to it."""
+    return not slot.on_bus or bool(slot.card and slot.card.gpu_uuid)
+
+
+def missed(slot: Slot, record: Record) -> Event:
+    """The event of a GPU that is missing; `record` has the time and place. No log tells of one that was absent at boot."""
+    card = slot.card or Card()
+    text = f"xidwatch: GPU {slot.pci} is missing from its slot: {card or 'which card it is, nobody told'}"
+    record = replace(record, text=text)
+    return Event(
+        kind="nvrm",
+        what="gpu_missing",
+        uid=(record.stream, record.seq, 0),
+        record=record,
+        last_record=record,
+        pci=slot.pci,
+        gpu_uuid=card.gpu_uuid or None,
+        detail=NvrmDetail(message=text, serial=card.serial or None),
     )
 
 

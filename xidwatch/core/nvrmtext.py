@@ -19,6 +19,7 @@ LINE_LITERALS: tuple[str, ...] = (
     "NVRM", "nvidia-uvm:", "nvidia-modeset:", "nvidia-peermem", "nvidia_peermem", "nvidia-nvlink:", "[nvidia-drm]",
     "firmware load for nvidia/", "nvidia: probe of", "probe with driver nvidia failed",
     "Unable to determine the device handle for", "Failed to initialize NVML: Driver/library version mismatch",
+    "is missing from its slot",
 )  # fmt: skip
 
 INIT_STEPS = {
@@ -146,11 +147,20 @@ def read_driver_line(text: str) -> DriverLine | None:
     if "nvidia" in text and (what := _neighbour(text)):
         uvm = _UVM_PID.search(text)
         return _line(what, NvrmDetail(message=text.strip(), function=uvm[1] if uvm else None))
+    return _of_program(text)
+
+
+def _of_program(text: str) -> DriverLine | None:
+    """What nvidia-smi and the daemon say of GPUs that the driver does not speak of."""
+    what = None
     if "Failed to initialize NVML: Driver/library version mismatch" in text:
-        return _line("api_mismatch", NvrmDetail(message=text.strip()))
-    if "Unable to determine the device handle for" in text:
-        return _line("gpu_lost" if "is lost" in text else "other", NvrmDetail(message=text.strip()))
-    return None
+        what = "api_mismatch"
+    elif "Unable to determine the device handle for" in text:
+        what = "gpu_lost" if "is lost" in text else "other"
+    elif text.startswith("xidwatch: GPU ") and "is missing from its slot" in text:
+        # `census.missed`: no line of the driver tells of a card that was absent at boot.
+        what = "gpu_missing"
+    return _line(what, NvrmDetail(message=text.strip())) if what is not None else None
 
 
 def continues_text(text: str) -> bool:

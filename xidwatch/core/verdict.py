@@ -35,6 +35,7 @@ _NVRM_NAMES = {
     "api_mismatch": "driver API mismatch",
     "reset_required": "driver: reset required",
     "gpu_lost": "driver: GPU lost",
+    "gpu_missing": "GPU missing",
     "gsp_timeout": "GSP time-out",
     "gsp_crash_report": "GSP crash report",
     "pmu_halted": "PMU halted",
