@@ -216,7 +216,7 @@ def test_damaged_row(tmp_path: Path) -> None:
 
 def test_kill_at_any_moment(tmp_path: Path) -> None:
     """Killed twenty times at random moments, the history has each line exactly once and the totals are right."""
-    path, stream, last = tmp_path / "history.db", tmp_path / "stream", 2500 * KILLS
+    path, stream, last = tmp_path / "history.db", tmp_path / "stream", 5000 * KILLS
     stream.write_text("".join(f"{number}\n" for number in range(1, last + 1)), encoding="ascii")
     command = [sys.executable, "-m", "tests.sinks.history_writer", str(path), str(stream)]
     moments = random.Random(6)

@@ -81,7 +81,7 @@ class Limits:
     size_bytes: int = 200_000_000
     backlog: int = 10_000
     seen: int = 25_000
-    poll_s: float = 1.0
+    poll_s: float = 2.0
     age_check_s: float = 60.0
     retry_s: float = 30.0
 
@@ -156,7 +156,7 @@ class History:
         # The thread's own, after `open`.
         self._inode = 0
         self._poll_due_s = self._age_due_s = 0.0
-        self._trimming = False
+        self._trimming, self._version = True, -1
         self._opening = threading.Thread(target=self._first_look, name="history-open", daemon=True)
         self._thread = threading.Thread(target=self._run, name="history", daemon=True)
 
@@ -389,6 +389,7 @@ class History:
                     self._totals[key] = self._totals.get(key, 0.0) + value
                 for identity in identities:
                     self._seen.add(identity)
+        self._version = -1
         self._read_notes(connection)
         if self._stored != found:
             connection.execute("BEGIN IMMEDIATE")
@@ -403,8 +404,11 @@ class History:
         if time.monotonic() >= self._poll_due_s:
             self._poll_due_s = time.monotonic() + self._limits.poll_s
             self._check_file()
-            self._read_notes(connection)
-        self._trimming = bool(self._trim(connection))
+            if (version := file.changes_of_others(connection)) != self._version:
+                self._version = version
+                self._read_notes(connection)
+        if batch or self._trimming or time.monotonic() >= self._age_due_s:
+            self._trimming = bool(self._trim(connection))
         with self._wake:
             if self._last_error is not None:
                 self._last_error = None

@@ -297,6 +297,11 @@ def notes_after(connection: sqlite3.Connection, last_id: int) -> list[Note]:
     return [Note(number, wall_us, kind, json.loads(text)) for number, wall_us, kind, text in found]
 
 
+def changes_of_others(connection: sqlite3.Connection) -> int:
+    """Another number whenever another connection has written something."""
+    return _pragma(connection, "data_version")
+
+
 def delete_oldest_over(connection: sqlite3.Connection, size_bytes: int) -> int:
     """Bring the file nearer to a size by one small slice; returns the rows or pages given up, 0 when it is small enough."""
     page_bytes, pages, free = (_pragma(connection, name) for name in ("page_size", "page_count", "freelist_count"))
