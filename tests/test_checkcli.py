@@ -417,6 +417,27 @@ def test_a_file_that_is_a_pipe_holds_nobody_up(root: Root, capsys: pytest.Captur
     assert 0 == check(root, capsys, "--strict").code
 
 
+@pytest.mark.parametrize("command", ["check", "status", "gpus", "incident list"])
+def test_a_state_that_is_a_pipe_or_has_no_end_holds_nobody_up(
+    fake: Fake, root: Root, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """In place of state.json: a pipe without a writer and a device without an end are told within the time promised."""
+    root.make("run/xidwatch")
+    place = root.folder / "run/xidwatch/state.json"
+    for make in (os.mkfifo, lambda path: os.symlink("/dev/zero", path)):
+        make(place)
+        began_s = time.monotonic()
+        if command == "check":
+            said = check(root, capsys, "--format", "json")
+            assert (0, ["daemon"]) == (said.code, said.ids("remarks"))
+            assert "not a regular file" in said.told()["remarks"][0]["what"]
+        else:
+            assert 2 == main([*command.split(), "--run-dir", str(place.parent)])
+            assert "not a regular file" in capsys.readouterr().err
+        assert time.monotonic() - began_s < ANSWER_S
+        place.unlink()
+
+
 def test_help_names_the_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     """What a scheduler needs to know stands in --help; the option for tests does not."""
     with pytest.raises(SystemExit):

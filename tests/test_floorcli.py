@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -120,6 +121,13 @@ def test_the_report_fits_80_columns(run: Run) -> None:
         ("--params 8B", "Overhead is unknown and counted as 0"),
         ("--params 8B --prompt 1000 --blocked-s 120", "120 s is not a slow kernel."),
         ("--params 8B --dtype-bytes 1", "give its --peak-tflops"),
+        ("--params 8B --tp 3 --layers 32 --kv-heads 8 --head-dim 128", "8 KV heads cannot be shared alike by 3 cards"),
+        ("--params 8B --tp 3 --heads 32", "32 query heads cannot be shared alike by 3 cards"),
+        ("--params 8B --blocked-s 120", "A decode step without a KV cache (no context is given) of this model needs at least"),
+        (
+            "--params 8B --batch 4 --kv-bytes 1GB --blocked-s 120",
+            "A decode step of 4 sequences with the KV cache given of this",
+        ),
     ],
 )
 def test_what_the_report_admits(run: Run, arguments: str, expected: str) -> None:
@@ -234,6 +242,69 @@ def test_weights_from_the_index_beside_a_config(run: Run, tmp_path: Path) -> Non
     assert 16_060_522_496 == answer(run, "--accelerator", "h200", "--model", str(tmp_path))["weights_bytes"]
 
 
+def told_of_model(run: Run, path: Path) -> str:
+    """The sentence that this model's path gets."""
+    with pytest.raises(XidwatchError) as told:
+        run("--accelerator", "h200", "--model", str(path))
+    (sentence,) = str(told.value).splitlines()
+    return sentence
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{"metadata": null}', '{"metadata": [1]}', '{"metadata": 7}', "[]", "null", "", "[" * 100_000, '{"metadata": ' * 100_000,
+     *(f'{{"metadata": {{"total_size": {size}}}}}'
+       for size in ('"x"', "[1]", "{}", "null", "true", "1e400", "-1e400", "NaN", "-5", "0", "0.5", "9" * 5000, "1" + "0" * 30))],
+)  # fmt: skip
+def test_an_index_that_says_no_size_gets_a_sentence(run: Run, tmp_path: Path, text: str) -> None:
+    """Whatever stands in the index in place of a size is named in one sentence."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B), encoding="utf-8")
+    (tmp_path / "model.safetensors.index.json").write_text(text, encoding="utf-8")
+    assert "model.safetensors.index.json" in told_of_model(run, tmp_path)
+
+
+def test_an_index_without_a_size_is_passed_over(run: Run, tmp_path: Path) -> None:
+    """An index may leave the size out: the bytes are then estimated as without it."""
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA_3_8B), encoding="utf-8")
+    (tmp_path / "model.safetensors.index.json").write_text('{"metadata": {}, "weight_map": {}}', encoding="utf-8")
+    assert 16.06 == round(answer(run, "--accelerator", "h200", "--model", str(tmp_path))["weights_bytes"] / 1e9, 2)
+
+
+def test_only_a_plain_file_of_a_sane_size_is_read(run: Run, tmp_path: Path) -> None:
+    """Devices and pipes are refused at once, and what is too large or nested too deep for a config, too."""
+    os.mkfifo(tmp_path / "pipe.json")
+    with open(tmp_path / "huge.json", "wb") as huge:
+        huge.truncate((64 << 20) + 1)
+    (tmp_path / "deep.json").write_text("[" * 100_000, encoding="utf-8")
+    for path in (Path("/dev/zero"), tmp_path / "pipe.json"):
+        assert "not a regular file" in told_of_model(run, path)
+    assert "larger than 64 MiB" in told_of_model(run, tmp_path / "huge.json")
+    assert "nested too deep" in told_of_model(run, tmp_path / "deep.json")
+
+
+JUNK: tuple[Any, ...] = (None, True, -1, 0, 0.5, 1e400, 10**30, "x", "\x1b[2J", [], [1], [[]], {}, {"a": 1})
+
+
+@pytest.mark.parametrize("base", [LLAMA_3_8B, MIXTRAL_8X7B], ids=["dense", "experts"])
+def test_no_field_of_a_config_can_break_it(base: dict[str, Any]) -> None:
+    """Whatever stands in any field that is read: a model with counts above zero, or a sentence."""
+    fields = (
+        *base, "n_embd", "head_dim", "kv_lora_rank", "layer_types", "interleave_moe_layer_step", "decoder_sparse_step",
+        "num_experts", "n_routed_experts", "experts_per_token", "moe_intermediate_size", "shared_expert_intermediate_size",
+        "n_shared_experts", "first_k_dense_replace", "mlp_only_layers", "n_inner", "dtype", "quantization_config",
+        "sliding_window", "use_sliding_window", "text_config",
+    )  # fmt: skip
+    for name in fields:
+        for value in JUNK:
+            try:
+                model, notes = model_of({**base, name: value})
+            except ValueError as error:
+                assert str(error).isprintable(), (name, value)
+            else:
+                assert model.params and model.params > 0, (name, value)
+                assert all(map(str.isprintable, notes)), (name, value)
+
+
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
@@ -242,6 +313,16 @@ def test_weights_from_the_index_beside_a_config(run: Run, tmp_path: Path) -> Non
         ({"kv_lora_rank": 512}, "multi-head latent attention"),
         ({"layer_types": ["linear_attention"]}, "linear_attention keep no plain KV cache"),
         ({"num_local_experts": 8}, "no num_experts_per_tok"),
+        ({"hidden_size": 10**400}, "hidden_size is 10+\\.\\.\\., beyond every model"),
+        ({"layer_types": 7}, "layer_types must be a list, not 7"),
+        ({"layer_types": [["full_attention"]]}, "keep no plain KV cache"),
+        ({"sliding_window": 128, "layer_types": ["sliding_attention"] * 33}, "names 33 layers, num_hidden_layers only 32"),
+        ({"num_local_experts": 8, "num_experts_per_tok": 2, "n_shared_experts": "two"}, "n_shared_experts must be a positive"),
+        ({"num_local_experts": 8, "num_experts_per_tok": 2, "mlp_only_layers": 3}, "mlp_only_layers must be a list"),
+        (
+            {"num_local_experts": 8, "num_experts_per_tok": 2, "first_k_dense_replace": 33},
+            "33 layers without experts, of only 32",
+        ),
     ],
 )
 def test_a_config_that_these_formulas_do_not_know(changes: dict[str, Any], expected: str) -> None:

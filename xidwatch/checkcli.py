@@ -30,6 +30,7 @@ from xidwatch.core.remarks import remarks_on
 from xidwatch.core.remarks_jobs import WATCHED
 from xidwatch.nvml.client import Means, NvmlClient, Timing
 from xidwatch.nvml.kin import blocked_anywhere, own_command, started_us
+from xidwatch.plainfile import read_state_bytes
 from xidwatch.sources.devices import list_gpus
 from xidwatch.sources.nodelook import NodeLook
 
@@ -167,7 +168,7 @@ def _bus(root: Path, daemon: Daemon | None) -> tuple[BusGpu, ...]:
 def read_state(path: Path, now_us: int) -> tuple[Daemon | None, str | None]:
     """What the daemon wrote, and why it cannot be relied upon; None when it can."""
     try:
-        daemon = read_daemon(json.loads(path.read_text(encoding="utf-8")), now_us)
+        daemon = read_daemon(json.loads(read_state_bytes(path)), now_us)
     except FileNotFoundError:
         return None, f"{path} is not there"
     except OSError as error:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from xidwatch.apart import apart
 from xidwatch.config import Config, load_config
 from xidwatch.errors import XidwatchError
+from xidwatch.plainfile import read_state_bytes
 
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
@@ -274,14 +275,23 @@ def read_state(path: Path) -> dict[str, Any]:
         XidwatchError: it is not there or cannot be read.
     """
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-        return state if isinstance(state, dict) else {}
+        state = json.loads(read_state_bytes(path))
     except FileNotFoundError:
         raise XidwatchError(
             f"{path}: not there; `xidwatch watch` does not run on this node, or elsewhere (--run-dir)"
         ) from None
-    except (OSError, ValueError) as error:
-        raise XidwatchError(f"{path}: {error}") from error
+    except OSError as error:
+        raise XidwatchError(f"{path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise XidwatchError(f"{path} cannot be understood: {error}") from error
+    if not isinstance(state, dict) or not isinstance(state.get("time_us"), int) or not _has_incidents(state):
+        raise XidwatchError(f"{path} is not what the daemon writes; read it with the program of the same version")
+    return state
+
+
+def _has_incidents(state: dict[str, Any]) -> bool:
+    found = state.get("incidents")
+    return isinstance(found, list) and all(isinstance(one, dict) for one in found)
 
 
 def status_text(state: dict[str, Any]) -> str:

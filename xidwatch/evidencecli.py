@@ -40,6 +40,7 @@ from xidwatch.evidence import (
 )
 from xidwatch.explain import ExplainOptions, explain, unread_sentences
 from xidwatch.gpuchoice import KnownGpu, choose_gpus
+from xidwatch.plainfile import read_state_bytes
 from xidwatch.rulefiles import load_rules
 from xidwatch.sinks.bundle import write_bundle
 from xidwatch.sources.devices import list_gpus
@@ -95,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         *_reported(told, subject, rules),
         *history(past, subject, config.state_dir / "history.db", rules),
         slot_state(state, subject, config.run_dir / "state.json"),
-        nvml(subject, released=bool(state.get("nvml", {}).get("released"))),
+        nvml(subject, released=_is_released(state)),
         *machine_items(subject),
         vendor_commands(subject),
         *([bug_report(options.deadline)] if options.run_bug_report else []),
@@ -196,10 +197,15 @@ def _is_here(told: _Told, *, on_bus: bool) -> bool:
 
 def _state(path: Path) -> dict[str, Any]:
     try:
-        state = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        state = json.loads(read_state_bytes(path))
+    except (OSError, ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) else {}
+
+
+def _is_released(state: dict[str, Any]) -> bool:
+    way = state.get("nvml")
+    return isinstance(way, dict) and bool(way.get("released"))
 
 
 def _reported(told: _Told, subject: Subject, rules: RuleTable) -> list[Item]:

@@ -244,7 +244,7 @@ def judge_stall(blocked_s: float, floor: Floor) -> str:
     if step is floor.prefill:
         work = f"a prefill of {_sequences(floor.load, floor.load.prompt or 0)}"
     else:
-        work = f"a decode step over {_sequences(floor.load, floor.load.context)}"
+        work = _decode_words(floor)
     said = f"{work} of this model needs at least {_seconds(seconds)} on this node: {_seconds(blocked_s)}"
     if blocked_s >= SLOW_FACTOR * seconds:
         return f"{said} is not a slow kernel"
@@ -393,6 +393,16 @@ def _max_batch(memory: float | None, tp: int, weights: float | None, kv_sequence
     if memory is None or weights is None or not kv_sequence:
         return None
     return max(0, int((memory * tp - weights) // kv_sequence))
+
+
+def _decode_words(floor: Floor) -> str:
+    """What the decode step reads: its context where that is known, else whether there is a KV cache at all."""
+    load = floor.load
+    if load.context:
+        return f"a decode step over {_sequences(load, load.context)}"
+    batch = "" if load.batch == 1 else f" of {load.batch} sequences"
+    cache = "with the KV cache given" if floor.kv_bytes_per_sequence else "without a KV cache (no context is given)"
+    return f"a decode step{batch} {cache}"
 
 
 def _sequences(load: Load, tokens: int) -> str:

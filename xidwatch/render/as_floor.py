@@ -135,6 +135,20 @@ def _unknown_notes(floor: Floor) -> list[str]:
     return notes
 
 
+def _split_notes(floor: Floor) -> list[str]:
+    """Heads that the cards cannot share alike: the floor counts as if they could, and stays a floor."""
+    tp, heads, kv_heads = floor.load.tp, floor.model.heads, floor.model.kv_heads
+    notes = []
+    if heads and heads % tp:
+        notes.append(f"{heads} query heads cannot be shared alike by {tp} cards: serving engines refuse that.")
+    if kv_heads and kv_heads % tp and tp % kv_heads:
+        notes.append(
+            f"{kv_heads} KV heads cannot be shared alike by {tp} cards: engines refuse that or copy heads; a card then reads "
+            "more KV than is counted here."
+        )
+    return notes
+
+
 def _counting_notes(floor: Floor) -> list[str]:
     model = floor.model
     notes = [
@@ -156,6 +170,7 @@ def _counting_notes(floor: Floor) -> list[str]:
         notes.append("The card's peak is FP16/BF16's; if the arithmetic is FP8 or INT8 too, give its --peak-tflops.")
     if floor.load.tp > 1:
         notes.append("Tensor parallelism: FLOP and bytes divided by the cards; the traffic between them is not counted.")
+    notes += _split_notes(floor)
     if model.kv_heads and floor.load.tp > model.kv_heads:
         notes.append(f"There are {model.kv_heads} KV heads for {floor.load.tp} cards: beyond one a card they are copied.")
     if floor.accelerator.source:
