@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import io
 import itertools
 import random
 import shutil
@@ -96,13 +95,13 @@ def _xids(count: int, every_s: int, code: int) -> Iterator[str]:
 
 def bug_report(out: Path, size: int) -> None:
     """A packed nvidia-bug-report whose kernel log has about so many bytes."""
-    log, text = Syslog(fault_every=30_000), io.StringIO()
-    text.write(f"{_RULE}\n\nStart of NVIDIA bug report log file.  Please include this file, along\n")
-    text.write(f"\nnvidia-bug-report.sh Version: 36134301\n{_RULE}\n\n*** /var/log/kern.log\n")
-    while text.tell() < size:
-        text.write(log.second())
-    text.write(f"{_RULE}\n\n")
-    out.write_bytes(gzip.compress(text.getvalue().encode(), compresslevel=6))
+    log, written = Syslog(fault_every=30_000), 0
+    with gzip.open(out, "wt", compresslevel=6, encoding="ascii") as file:
+        file.write(f"{_RULE}\n\nStart of NVIDIA bug report log file.  Please include this file, along\n")
+        file.write(f"\nnvidia-bug-report.sh Version: 36134301\n{_RULE}\n\n*** /var/log/kern.log\n")
+        while written < size:
+            written += file.write(log.second())
+        file.write(f"{_RULE}\n\n")
 
 
 def journal(out: Path, entries: int) -> None:

@@ -136,6 +136,7 @@ class Bench:
             "rg 13 words": ["rg", "-c", PATTERN, str(log)],
             "rg all words": ["rg", "-cF", "-f", str(self._words), str(log)],
             "grep 13 words": ["grep", "-cE", PATTERN, str(log)],
+            "grep all words": ["grep", "-cF", "-f", str(self._words), str(log)],
             "cat": ["cat", str(log)],
         }
         compare(title, log.stat().st_size, argvs, self._runs)
