@@ -62,7 +62,7 @@ from xidwatch.core.record import Record
          "it", "link_down", None, {"interface": "eth1"}),
         ("ixgbe 0000:05:00.0 eth2: NIC Link is Down", "link_down", "0000:05:00.0", {"interface": "eth2"}),
         ("bnxt_en 0000:41:00.0 eno1: NIC Link is Down", "link_down", "0000:41:00.0", {"interface": "eno1"}),
-        ("igb 0000:05:00.0: eth2: igb: eth2 NIC Link is Up 1000 Mbps", "link_up", None, {"interface": "eth2"}),
+        ("igb 0000:05:00.0: eth2: igb: eth2 NIC Link is Up 1000 Mbps", "link_up", "0000:05:00.0", {"interface": "eth2"}),
         ("mlx5_core 0000:53:00.0 mlx5_3: Port: 1 Link ACTIVE", "link_up", "0000:53:00.0", {"interface": "mlx5_3"}),
         (
             "DMAR: [DMA Read NO_PASID] Request device [3b:00.0] fault addr 0x7f000 [fault reason 0x06] PTE Read access "
@@ -128,3 +128,46 @@ def test_only_the_kernel_speaks_for_the_kernel() -> None:
     like = Record(text="", program="systemd-journald", timed=True)
     assert ([], []) == read("mlx5_core 0000:53:00.0 enp83s0f0np0: Link down", like)
     assert ["suppressed"] == [item.kind for item in read("Missed 12 kernel messages", like)[1]]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "usb 1-1: Product: ib0: Link down",
+        "usb 1-1: SerialNumber: mlx5_core 0000:53:00.0 ib0: Link down",
+        "usb 1-1: Manufacturer: Kernel panic - not syncing: x",
+        "usb 1-1: Product: a:1:1 [0] NCCL WARN NET/IB : Got async event : port error",
+        "input: eth0: NIC Link is Down as /devices/pci0000:00/0000:00:14.0/usb1/1-1/input/input3",
+        "ib0: Link down[4711]: segfault at 0 ip 0000000000400000 sp 00007f0000000000 error 4",
+        "ib0: Link down invoked oom-killer: gfp_mask=0x140dca",
+        "audit: type=1300 comm=x mlx5_core 0000:53:00.0 ib0: Link down",
+        "systemd-journald[1]: said: bond0: (slave eth1): link status definitely down",
+        "device name is 0000:5e:00.0: DPC: containment event, status:0x1f01",
+        "a text with EXT4-fs error (device sda1): in it",
+        "a text with nvme nvme0: I/O 12 QID 0 timeout in it",
+    ],
+)
+def test_words_that_somebody_chose(line: str) -> None:
+    """What a device, a process or another message only quotes is no cause of anything."""
+    _, found = read(line)
+    assert not {"link_down", "panic", "nccl_network_error", "pcie_dpc", "storage_error"} & {context.kind for context in found}
+
+
+@pytest.mark.parametrize(
+    ("line", "interface"),
+    [
+        ("mlx5_core 0000:53:00.0: mlx5_3: Port: 1 Link DOWN", "mlx5_3"),
+        ("e1000e: eth0 NIC Link is Down", "eth0"),
+        ("tg3 0000:01:00.0 eth0: Link is down", "eth0"),
+        ("r8169 0000:02:00.0 enp2s0: Link is Down", "enp2s0"),
+        ("mlx4_en: ib0: Link Down", "ib0"),
+        ("i40e 0000:3d:00.0 eno1: NIC Link is Down", "eno1"),
+        ("ib0: link down", "ib0"),
+        ("ionic 0000:b5:00.0 ens3: Link down", "ens3"),
+        ("igb 0000:02:00.0 eno1: igb: eno1 NIC Link is Down", "eno1"),
+    ],
+)
+def test_links_of_many_drivers(line: str, interface: str) -> None:
+    """Each driver has its own way to begin; the interface is the one that went down."""
+    _, (context,) = read(line)
+    assert ("link_down", interface) == (context.kind, dict(context.facts)["interface"])

@@ -11,7 +11,11 @@ from xidwatch.core.pci import parse_pci
 from xidwatch.core.record import Record
 
 _PCI = r"(?P<pci>[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])"
-_NIC = rf"(?:{_PCI}:? )?(?P<interface>[\w.-]{{1,32}})"
+_DEVICE = rf"^\s*(?:[\w.-]{{1,40}} )?{_PCI}"
+"""How the kernel's dev_printk begins: driver and device. A message that another text only holds does not begin so."""
+_NIC = rf"^\s*(?:(?:[\w.-]{{1,40}} )?{_PCI}:? )?(?:[\w-]{{1,20}}: )?(?:[\w-]{{1,20}}: )?(?P<interface>[\w.-]{{1,32}})"
+_END = r"(?=\s*$|[,.;!]| \()"
+"""Behind a link's state: a process may be called `ib0: Link down`, and its name stands in front of a pid."""
 
 
 class _Wording(NamedTuple):
@@ -44,7 +48,7 @@ _WORDINGS: tuple[_Wording, ...] = (
         r"^\s*(?:nvidia: )?(?:loading )?NVIDIA UNIX (?P<open>Open )?(?:\S+ )?Kernel Module(?: for \S+)?"
         r"\s+(?P<version>\d+\.\d+(?:\.\d+)?)",
     ),
-    _wording("driver_unload", "Unregistered", r"nvidia-nvlink: Unregistered (?:the )?Nvlink Core"),
+    _wording("driver_unload", "Unregistered", r"^\s*nvidia-nvlink: Unregistered (?:the )?Nvlink Core"),
     _wording(
         "gpu_identity",  # src/nvidia/src/kernel/gpu/rc/kernel_rc.c
         "NVRM: GPU at ",
@@ -85,87 +89,114 @@ _WORDINGS: tuple[_Wording, ...] = (
         "was successfully reset",
         r"GPU (?P<pci>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) was successfully reset",
     ),
-    _wording("panic", "Kernel panic", r"Kernel panic - not syncing: (?P<reason>[^\n]+)"),
+    _wording("panic", "Kernel panic", r"^\s*(?:---\[ end )?Kernel panic - not syncing: (?P<reason>[^\n]+)"),
     _wording(
         "pcie_hotplug",  # drivers/pci/hotplug/pciehp_ctrl.c
         "pciehp: Slot",
-        rf"(?:{_PCI}: )?pciehp: Slot\((?P<slot>[\w-]+)\): (?P<state>Link Down|Link Up|Card not present|Card present)",
+        rf"^\s*(?:(?:[\w.-]{{1,40}} )?{_PCI}: )?pciehp: Slot\((?P<slot>[\w-]+)\): "
+        r"(?P<state>Link Down|Link Up|Card not present|Card present)",
     ),
     _wording(
         "pcie_hotplug",  # drivers/pci/pci.c
         "Unable to change power state|not ready ",
-        rf"{_PCI}:? (?P<state>Unable to change power state from \S+ to \S+|not ready \d+ms after [^\n]+)",
+        rf"{_DEVICE}:? (?P<state>Unable to change power state from \S+ to \S+|not ready \d+ms after [^\n]+)",
     ),
     _wording(
         "pcie_dpc",  # drivers/pci/pcie/dpc.c
         "DPC: ",
-        rf"{_PCI}: DPC: (?P<reason>(?:containment event|unmasked uncorrectable|ERR_|RP PIO)[^\n]*)",
+        rf"{_DEVICE}: DPC: (?P<reason>(?:containment event|unmasked uncorrectable|ERR_|RP PIO)[^\n]*)",
     ),
-    _wording("link_down", "Link DOWN", rf"{_NIC}: Port: \d+ Link DOWN"),
-    _wording("link_down", "link status definitely down", r"\(slave (?P<interface>\S+)\): link status definitely down"),
-    _wording("link_down", "link status definitely down", r"link status definitely down for interface (?P<interface>[^\s,]+)"),
-    _wording("link_down", "NIC Link is Down", rf"{_NIC}:? NIC Link is Down"),
+    _wording("link_down", "Link DOWN", rf"{_NIC}: Port: \d+ Link DOWN{_END}"),
+    _wording(
+        "link_down",
+        "link status definitely down",
+        r"^\s*(?:bonding: )?\S{1,32}: \(slave (?P<interface>\S+)\): link status definitely down",
+    ),
+    _wording(
+        "link_down",
+        "link status definitely down",
+        r"^\s*(?:bonding: )?\S{1,32}: link status definitely down for interface (?P<interface>[^\s,]+)",
+    ),
+    _wording("link_down", "NIC Link is Down", rf"{_NIC}:? NIC Link is Down\b(?!\[)"),
     _wording(
         "link_down",
         "ink down|ink Down|ink is down|ink is Down|ink is DOWN",
-        rf"{_NIC}: (?:Ethernet )?[Ll]ink (?:is )?(?:[Dd]own|DOWN)\b",
+        rf"{_NIC}: (?:Ethernet )?[Ll]ink (?:is )?(?:[Dd]own|DOWN){_END}",
     ),
-    _wording("link_up", "Link ACTIVE", rf"{_NIC}: Port: \d+ Link ACTIVE"),
-    _wording("link_up", "link status definitely up", r"\(slave (?P<interface>\S+)\): link status definitely up"),
-    _wording("link_up", "link status definitely up", r"link status definitely up for interface (?P<interface>[^\s,]+)"),
-    _wording("link_up", "NIC Link is Up", rf"{_NIC}:? NIC Link is Up"),
+    _wording("link_up", "Link ACTIVE", rf"{_NIC}: Port: \d+ Link ACTIVE{_END}"),
+    _wording(
+        "link_up",
+        "link status definitely up",
+        r"^\s*(?:bonding: )?\S{1,32}: \(slave (?P<interface>\S+)\): link status definitely up",
+    ),
+    _wording(
+        "link_up",
+        "link status definitely up",
+        r"^\s*(?:bonding: )?\S{1,32}: link status definitely up for interface (?P<interface>[^\s,]+)",
+    ),
+    _wording("link_up", "NIC Link is Up", rf"{_NIC}:? NIC Link is Up\b(?!\[)"),
     _wording(
         "link_up",
         "ink up|ink Up|ink is up|ink is Up|ink is UP",
-        rf"{_NIC}: (?:Ethernet )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b",
+        rf"{_NIC}: (?:Ethernet )?[Ll]ink (?:is )?(?:[Uu]p|UP)\b(?!\[)",
     ),
     _wording(
         "iommu_fault",  # drivers/iommu/intel/dmar.c
         "DMAR:",
-        r"DMAR: \[(?:DMA|INTR-REMAP)[^\n]*?\b[Rr]equest device \[(?P<pci>[0-9a-f:.]+)\]",
+        r"^\s*DMAR: \[(?:DMA|INTR-REMAP)[^\n]*?\b[Rr]equest device \[(?P<pci>[0-9a-f:.]+)\]",
     ),
-    _wording("iommu_fault", "AMD-Vi: Event logged", rf"{_PCI}: AMD-Vi: Event logged \[(?P<event>\w+)"),
+    _wording("iommu_fault", "AMD-Vi: Event logged", rf"{_DEVICE}: AMD-Vi: Event logged \[(?P<event>\w+)"),
     _wording(
         "iommu_fault",  # drivers/iommu/amd/iommu.c
         "AMD-Vi: ",
-        r"AMD-Vi: Event logged \[(?P<event>IO_PAGE_FAULT|INVALID_DEVICE_REQUEST|ILLEGAL_DEV_TABLE_ENTRY) "
+        r"^\s*(?:(?:pci \S+|iommu \w+): )?AMD-Vi: Event logged "
+        r"\[(?P<event>IO_PAGE_FAULT|INVALID_DEVICE_REQUEST|ILLEGAL_DEV_TABLE_ENTRY) "
         r"(?:[^\]\n]*?device=(?P<pci>[0-9a-f:.]+))?",
     ),
     _wording(
         "iommu_fault",
         "arm-smmu",
-        r"arm-smmu(?:-v3)? \S+: (?P<event>Unhandled context fault|event 0x\w+ received|\s*event: F_\w+)",
+        r"^\s*arm-smmu(?:-v3)? \S+: (?P<event>Unhandled context fault|event 0x\w+ received|\s*event: F_\w+)",
     ),
     _wording(
         "storage_error",  # drivers/nvme/host/pci.c
         "nvme nvme",
-        r"nvme (?P<device>nvme\d+)(?:c\d+n\d+)?: (?P<state>I/O (?:tag )?\d+ [^\n]*(?:timeout|QID)|controller is down"
+        r"^\s*nvme (?P<device>nvme\d+)(?:c\d+n\d+)?: (?P<state>I/O (?:tag )?\d+ [^\n]*(?:timeout|QID)|controller is down"
         r"|Device not ready|Removing after probe failure|Abort status|resetting controller|Disabling device)",
     ),
-    _wording("storage_error", "I/O error", r"I/O error,? (?:dev|on dev|on device) (?P<device>[\w-]+)"),
-    _wording("storage_error", "-fs error", r"EXT[234]-fs error \(device (?P<device>[\w-]+)\)"),
-    _wording("storage_error", "XFS (", r"XFS \((?P<device>[\w-]+)\): [^\n]*(?:[Ee]rror|[Cc]orruption|[Ss]hut)"),
-    _wording("storage_error", "BTRFS ", r"BTRFS (?:error|critical) \(device (?P<device>[\w-]+)"),
-    _wording("storage_error", "emounting filesystem read-only", r"Remounting filesystem read-only"),
-    _wording("storage_error", "nfs: server", r"nfs: server (?P<device>\S+) (?P<state>not responding)"),
+    _wording(
+        "storage_error",
+        "I/O error",
+        r"^\s*(?:[\w-]{1,40}: )?(?:(?:Buffer|lost (?:async )?page write due to) )?"
+        r"I/O error,? (?:dev|on dev|on device) (?P<device>[\w-]+)",
+    ),
+    _wording("storage_error", "-fs error", r"^\s*EXT[234]-fs error \(device (?P<device>[\w-]+)\)"),
+    _wording("storage_error", "XFS (", r"^\s*XFS \((?P<device>[\w-]+)\): [^\n]*(?:[Ee]rror|[Cc]orruption|[Ss]hut)"),
+    _wording("storage_error", "BTRFS ", r"^\s*BTRFS:? (?:error|critical) \(device (?P<device>[\w-]+)"),
+    _wording(
+        "storage_error",
+        "emounting filesystem read-only",
+        r"^\s*(?:[\w-]{1,20} ?(?:\([^)\s]{1,40}\))?: )?Remounting filesystem read-only",
+    ),
+    _wording("storage_error", "nfs: server", r"^\s*nfs: server (?P<device>\S+) (?P<state>not responding)"),
     _wording("storage_error", "LustreError|LNetError", r"^\s*(?:LustreError|LNetError)\b"),
-    _wording("storage_error", "LNet: Service thread", r"LNet: Service thread pid \d+ was inactive"),
-    _wording("storage_error", "Lustre: ", r"Lustre: \S+: Connection to (?P<device>\S+) .*was lost"),
+    _wording("storage_error", "LNet: Service thread", r"^\s*LNet: Service thread pid \d+ was inactive"),
+    _wording("storage_error", "Lustre: ", r"^\s*Lustre: \S+: Connection to (?P<device>\S+) .*was lost"),
     _wording(
         "storage_error",
         "exception Emask|failed command|hard resetting",
-        r"(?P<device>ata\d+)(?:\.\d+)?: (?:exception|failed|hard)",
+        r"^\s*(?P<device>ata\d+)(?:\.\d+)?: (?:exception|failed|hard)",
     ),
-    _wording("storage_error", "Disk failure", r"md/raid[\w:]+: Disk failure on (?P<device>\w+)"),
+    _wording("storage_error", "Disk failure", r"^\s*md/raid[\w:]+: Disk failure on (?P<device>\w+)"),
     _wording(
         "segfault",  # arch/x86/mm/fault.c
         "segfault at ",
-        r"(?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\]: segfault at [0-9a-f]+ ip [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
+        r"^(?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\]: segfault at [0-9a-f]+ ip [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
     ),
     _wording(
         "segfault",  # arch/x86/kernel/traps.c
         "traps: ",
-        r"traps: (?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\] [^\n]*? ip:[0-9a-f]+ [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
+        r"^\s*traps: (?P<process>[^\n\[]{1,40})\[(?P<pid>\d+)\] [^\n]*? ip:[0-9a-f]+ [^\n]*?(?: in (?P<library>[^\[\s]+)\[|$)",
     ),
     _wording(
         "nccl_state",  # torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: where each rank stands
@@ -198,7 +229,7 @@ _WORDINGS: tuple[_Wording, ...] = (
         "ncclSystemError|ncclRemoteError|ncclInternalError",
         r"\b(?P<name>ncclSystemError|ncclRemoteError|ncclInternalError): (?P<reason>[^\n]{1,240})",
     ),
-    _wording("workqueue_lockup", "workqueue lockup", r"BUG: workqueue lockup - pool [^\n]*? stuck for (?P<stuck_s>\d+)s"),
+    _wording("workqueue_lockup", "workqueue lockup", r"^\s*BUG: workqueue lockup - pool [^\n]*? stuck for (?P<stuck_s>\d+)s"),
     _wording("oom_invoked", "invoked oom-killer", r"^\s*(?P<process>.+?) invoked oom-killer:"),
     _wording("suppressed", "callbacks suppressed", r"(?P<function>[\w.]{1,64}): (?P<count>\d{1,12}) callbacks suppressed"),
     _wording("suppressed", "kernel messages", r"Missed (?P<count>\d+) kernel messages"),
@@ -214,6 +245,8 @@ _WORDINGS: tuple[_Wording, ...] = (
         r" *(?P<direction>Asserted|Deasserted)",
     ),
 )
+_WRITTEN_BY_DEVICES = lazy(r"\s*(?:usb \S+|input|hid-\S+ \S+|scsi \S+|thunderbolt \S+|Bluetooth|i2c \S+|\[drm\] EDID): ")
+"""What a device calls itself stands behind these: whoever plugs one in chooses the words."""
 _BY_PROGRAM = (
     "suppressed", "sel", "gpu_reset",
     "nccl_state", "nccl_lagging", "nccl_world", "nccl_network_error", "nccl_peer_error", "nccl_error",
@@ -230,6 +263,8 @@ def start(record: Record) -> tuple[Context, ...]:
     Facts by name: version and flavour, uuid, serial, kernel, interface, device, process, library, count ... as far as printed.
     A serial number belongs to the GPU on the line before it and has no address.
     """
+    if _WRITTEN_BY_DEVICES.match(record.text):
+        return ()
     for wording in _WORDINGS:
         by_systemd = wording.kind == "machine" and record.program in _SYSTEMD
         if record.program is not None and wording.kind not in _BY_PROGRAM and not by_systemd:
