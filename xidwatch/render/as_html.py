@@ -22,6 +22,7 @@ from xidwatch.render.answer import (
     covered,
     do_now,
     for_the_job,
+    gpu_says,
     look_now,
     reason,
     state,
@@ -174,6 +175,7 @@ class Told:
     patterns: tuple[str, ...]
     excluded: tuple[str, ...]
     unknowns: tuple[str, ...]
+    says: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +268,7 @@ class _Writer:
             patterns=incident.patterns,
             excluded=incident.excluded,
             unknowns=incident.unknowns,
+            says=tuple(map(visible, gpu_says(incident))),
         )
 
     def times(self, incident: Incident) -> Times:
