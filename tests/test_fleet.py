@@ -299,3 +299,93 @@ def test_two_hundred_nodes(tmp_path: Path, rules: RuleTable) -> None:
         (whole,) = (one for one in found.incidents if one.severity == "critical")
         assert any(row.text.startswith(f"{count} nodes: ") for row in rows(whole))
     assert took[1] < 40 * took[0]
+
+
+MANAGEMENT = "igb 0000:02:00.0 eno1: igb: eno1 NIC Link is Down"
+FABRIC = "mlx5_core 0000:17:00.0 ib0: Link down"
+BOTH = waits(range(16, 24)), waits(range(24, 32), 601.0)
+
+
+@pytest.mark.parametrize(("link", "link_s", "gpu_s"), [(MANAGEMENT, 2.0, 0.0), (FABRIC, 0.5, -20.0), (MANAGEMENT, 0.0, 25.0)])
+def test_a_lost_gpu_before_a_link_elsewhere(link: str, link_s: float, gpu_s: float, fleet: Fleet) -> None:
+    """A lost GPU is the root although a link on a node without ranks dropped nearer to the moment at which they began to wait."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", LOST, gpu_s), "train.log": waits(range(8))},
+        node02={"train.log": BOTH[0]},
+        node03={"train.log": BOTH[1]},
+        node04={"kern.log": kernel("node04", link, link_s)},
+    )
+    incident = found.incidents[0]
+    assert (None, 79) == (incident.cause, incident.members[incident.root].finding.event.code)
+    assert "node04" not in incident.hosts
+    assert "made 24 NCCL ranks" in incident.sentence
+    assert () == incident.rivals
+
+
+def test_a_lost_gpu_beside_a_link_of_the_job(fleet: Fleet) -> None:
+    """A lost GPU and a fabric link of a node with ranks within what clocks differ by: the GPU first, both named, nothing claimed."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", LOST)},
+        node02={"train.log": BOTH[0], "kern.log": kernel("node02", FABRIC, 1.0)},
+        node03={"train.log": BOTH[1]},
+    )
+    (incident,) = found.incidents
+    assert (None, 79) == (incident.cause, incident.members[incident.root].finding.event.code)
+    assert "made" not in incident.sentence
+    assert "because of this or the network link ib0 of node02 that went down" in incident.sentence
+    assert any("ib0 of node02" in text for text in incident.unknowns)
+    assert ["link down"] == [row.name for row in rows(incident) if row.role == "context"]
+
+
+def test_two_lost_gpus(fleet: Fleet) -> None:
+    """Of two GPUs lost on two nodes within what clocks differ by either may have begun it, and the sentence says so."""
+    found = fleet(
+        node01={"kern.log": kernel("node01", LOST)},
+        node02={"train.log": BOTH[0]},
+        node03={"train.log": BOTH[1]},
+        node04={"kern.log": kernel("node04", LOST, 3.0)},
+    )
+    assert 1 == sum(
+        "timed out, because of this or Xid 79 on GPU 0000:9b:00.0 of node0" in one.sentence for one in found.incidents
+    )
+    assert not any("made" in one.sentence for one in found.incidents)
+
+
+def test_a_management_port_alone(fleet: Fleet) -> None:
+    """An ordinary Ethernet port that went down is named, and not said to have done it; far off it is nothing."""
+    found = fleet(
+        node02={"train.log": BOTH[0]}, node03={"train.log": BOTH[1]}, node04={"kern.log": kernel("node04", MANAGEMENT, 2.0)}
+    )
+    (incident,) = found.incidents
+    assert incident.cause is not None
+    assert "; 16 NCCL ranks on node02 and node03 timed out, because of this or not" in incident.sentence
+    found = fleet(
+        node12={"train.log": BOTH[0]}, node13={"train.log": BOTH[1]}, node14={"kern.log": kernel("node14", MANAGEMENT, -200.0)}
+    )
+    assert [None] == [one.cause for one in found.incidents]
+
+
+def test_a_fabric_link_goes_before_a_management_port(fleet: Fleet) -> None:
+    """Of two links that dropped the one that collectives go over is the cause, be it named like the other kind."""
+    fabric = "mlx5_core 0000:17:00.0 eth2: Link down"
+    found = fleet(
+        node02={"train.log": BOTH[0]},
+        node03={"train.log": BOTH[1]},
+        node04={"kern.log": kernel("node04", MANAGEMENT, 1.0) + kernel("node04", fabric, 5.0)},
+    )
+    (incident,) = found.incidents
+    assert incident.sentence.startswith("The network link eth2 of node04 went down")
+    assert "made 16 NCCL ranks" in incident.sentence
+
+
+def test_a_link_that_blinked(fleet: Fleet) -> None:
+    """A link that was down for two seconds is not the cause, but it is told, and why it is not."""
+    found = fleet(
+        node02={"train.log": BOTH[0]},
+        node03={"train.log": BOTH[1]},
+        node04={"kern.log": kernel("node04", FABRIC, 1.0) + kernel("node04", FABRIC.replace("down", "up"), 2.5)},
+    )
+    (incident,) = found.incidents
+    assert incident.cause is None
+    assert ["the network link ib0 of node04: it was up again after 1.5 s, which NCCL outlasts"] == list(incident.excluded)
+    assert ["link down"] == [row.name for row in rows(incident) if row.role == "context"]

@@ -95,6 +95,8 @@ class Case:
         notes: What NCCL said of its ranks, where a collective timed out.
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
+        rivals: What may as well have begun it, each with its host.
+        flaps: Links by (host, interface) that were down for so many seconds only, about when it began.
         checks: What the GPUs say of it: latest answer by (GPU, reading).
         ill: GPUs that have said, since it began, that something is wrong with them.
         well: GPUs with which nothing is wrong now, and the answer since which that is so.
@@ -126,6 +128,8 @@ class Case:
     notes: list[Context] = field(default_factory=list)
     hosts: dict[str, None] = field(default_factory=dict)
     cause: Context | None = None
+    rivals: list[tuple[Context | Event, str]] = field(default_factory=list)
+    flaps: dict[tuple[str, str], float] = field(default_factory=dict)
     clock_spread_s: float | None = None
     changes: int = 0
     digest: object = None
@@ -736,6 +740,7 @@ class Correlator:
         into.widened = into.widened or other.widened
         into.notes += other.notes
         into.cause = into.cause or other.cause
+        into.flaps.update(other.flaps)
         into.hosts.update(dict.fromkeys((other.host, *other.hosts) if elsewhere else other.hosts))
         into.link_bits.update(other.link_bits)
         into.released |= other.released

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from xidwatch.core.collective import call_of
 from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail
-from xidwatch.core.pattern import lazy
+from xidwatch.core.links import interface_of, is_ordinary, is_virtual
 from xidwatch.core.rule import RUNGS, Rule
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ _LEAST_CAUSE = 20
 _PROGRAMS = ("torch_oom", "cuda_error")
 _STUCK = ("hung_task", "soft_lockup", "hard_lockup", "mce", "oom_kill")
 _GPU_KINDS = ("xid", "sxid", "nvrm")
-_VIRTUAL = lazy(r"(?:veth|docker|br-|virbr|cali|flannel|cni|lxc|tap|tun|lo$|usb|wl|vnet|kube|nodelocal)")
-"""Interfaces over which no rank talks to another node."""
+_Ups = dict[tuple[str, str], list[int]]
+"""When each interface of each host came up, in microseconds, in order."""
+_FLAP_US = 2_000_000
 
 
 @dataclass(slots=True)
@@ -61,11 +62,17 @@ class _Job:
 
 @dataclass(frozen=True, slots=True)
 class _Cause:
-    """Something that may have kept a rank from a collective; a `context` line where no event tells it."""
+    """Something that may have kept a rank from a collective; a `context` line where no event tells it.
+
+    Attributes:
+        strong: Few programs have it without noticing.
+        certain: Whatever ran there has stopped: the GPU is lost or needs a reset, or the node panicked.
+    """
 
     at_us: float
     host: str
     strong: bool
+    certain: bool = False
     case: Case | None = None
     context: Context | None = None
 
@@ -76,14 +83,19 @@ def join_fleet(correlator: Correlator) -> None:
     if not waiting:
         return
     jobs = _jobs(waiting)
-    causes = sorted(_causes(correlator), key=lambda cause: cause.at_us)
+    ups = _came_up(correlator)
+    causes = sorted(_causes(correlator, ups), key=lambda cause: cause.at_us)
     times = [cause.at_us for cause in causes]
-    alone = _only_one(correlator)
+    blinks, alone = _blinks(correlator, ups), _only_one(correlator)
     for job in jobs:
         cause = _likeliest(job, causes, times)
         if cause is None and alone is not None and (job.began_us is None or not causes or _zone_apart(job, alone)):
             cause = alone
-        _put_together(correlator, job, cause)
+        rivals = _rivals(cause, job, causes, times) if cause is not None and cause is not alone else []
+        into = _put_together(correlator, job, cause)
+        into.rivals = [(rival.context or _head(rival.case), rival.host) for rival in rivals if rival.case is not into]
+        into.context[:0] = [one.context for one in rivals if one.context is not None and one.context not in into.context]
+        _note_blinks(correlator, job, into, blinks)
 
 
 def _timeouts(case: Case) -> Iterator[tuple[Event, Event]]:
@@ -159,24 +171,24 @@ def _collectives(case: Case) -> dict[tuple[object, ...], float | None]:
 # what may have begun it
 
 
-def _causes(correlator: Correlator) -> Iterator[_Cause]:
+def _causes(correlator: Correlator, ups: _Ups) -> Iterator[_Cause]:
     for case in correlator.cases:
         folds = [fold.finding for fold in case.folds.values() if fold.finding.event.kind != "nccl_timeout"]
         able = [(at, strong) for finding in folds for at, strong in [_able(finding.event, finding.rule)] if at is not None]
         if able:
             at = min(at for at, _ in able)
-            yield _Cause(at, case.host, any(strong for _, strong in able), case=case)
-    ups = _came_up(correlator)
+            certain = any(
+                finding.event.kind in _GPU_KINDS and _kept_from_work(finding.event, finding.rule) for finding in folds
+            )
+            yield _Cause(at, case.host, any(strong for _, strong in able), certain, case=case)
     for context in correlator.context:
-        logged_us, facts = context.record.wall_us, dict(context.facts)
+        logged_us = context.record.wall_us
         if logged_us is None or context.record.glued or context.kind not in ("link_down", "panic", "nccl_network_error"):
             continue
         host = correlator.host_of(context.record)
-        if context.kind == "link_down" and (
-            _VIRTUAL.match(facts.get("interface", "")) or _was_up_again(ups.get((host, facts.get("interface")), ()), logged_us)
-        ):
+        if context.kind == "link_down" and (is_virtual(context) or _down_us(ups, host, context) is not None):
             continue
-        yield _Cause(float(logged_us), host, strong=True, context=context)
+        yield _Cause(float(logged_us), host, not is_ordinary(context), context.kind == "panic", context=context)
 
 
 def _able(event: Event, rule: Rule) -> tuple[float | None, bool]:
@@ -220,31 +232,88 @@ def _zone_apart(job: _Job, cause: _Cause) -> bool:
     return 1 <= abs(round(gap / 3600)) <= _MOST_HOURS and abs(gap - 3600 * round(gap / 3600)) <= _LATE_S
 
 
-def _came_up(correlator: Correlator) -> dict[tuple[str, str | None], list[int]]:
-    ups: dict[tuple[str, str | None], list[int]] = {}
+def _came_up(correlator: Correlator) -> _Ups:
+    ups: _Ups = {}
     for context in correlator.context:
         if context.kind == "link_up" and context.record.wall_us is not None:
-            place = correlator.host_of(context.record), dict(context.facts).get("interface")
-            ups.setdefault(place, []).append(context.record.wall_us)
+            ups.setdefault((correlator.host_of(context.record), interface_of(context)), []).append(context.record.wall_us)
     return {place: sorted(times) for place, times in ups.items()}
 
 
-def _was_up_again(ups: Sequence[int], down_us: int) -> bool:
-    """A link that came back within a second or two is a link that was brought up, not one that was lost."""
-    place = bisect_left(ups, down_us)
-    return place < len(ups) and ups[place] - down_us <= 2_000_000
+def _down_us(ups: _Ups, host: str, context: Context) -> int | None:
+    """How long it was down, where it came back within a second or two: a link that was brought up, not one that was lost."""
+    times, down_us = ups.get((host, interface_of(context)), ()), context.record.wall_us or 0
+    place = bisect_left(times, down_us)
+    return times[place] - down_us if place < len(times) and times[place] - down_us <= _FLAP_US else None
+
+
+def _blinks(correlator: Correlator, ups: _Ups) -> list[tuple[Context, float]]:
+    """Links that went down and were back at once, with the seconds between."""
+    downs = [context for context in correlator.context if context.kind == "link_down" and context.record.wall_us is not None]
+    return [
+        (context, lasted_us / 1e6) for context in downs if not context.record.glued and not is_virtual(context)
+        and (lasted_us := _down_us(ups, correlator.host_of(context.record), context)) is not None
+    ]  # fmt: skip
+
+
+def _note_blinks(correlator: Correlator, job: _Job, into: Case, blinks: Sequence[tuple[Context, float]]) -> None:
+    """Links that blinked about when the ranks began to wait stand in the picture, and why they are not the cause."""
+    for context, lasted_s in blinks:
+        at = context.record.wall_us
+        if job.began_us is None or at is None or abs(at - job.began_us) > (_WEAK_S + SKEW_S) * 1e6:
+            continue
+        if len(into.flaps) < _MOST_SHOWN:
+            into.flaps[correlator.host_of(context.record), interface_of(context)] = lasted_s
+            if context not in into.context:
+                into.context.append(context)
 
 
 def _likeliest(job: _Job, causes: Sequence[_Cause], times: Sequence[float]) -> _Cause | None:
-    """The cause nearest to the moment at which the ranks began to wait; one on a node of the job's own counts as nearer."""
+    """The cause nearest to the moment at which the ranks began to wait; one on a node of the job's own counts as nearer.
+
+    Nearness within what clocks may differ by tells nothing: there a lost GPU, which stops a rank for certain, goes before a
+    link, which may carry nothing of the job's.
+    """
+    fitting, began, hosts = _fitting(job, causes, times), job.began_us or 0.0, {case.host for case in job.cases}
+    nearest = min(fitting, key=lambda cause: _distance_s(cause, began, hosts), default=None)
+    if nearest is None or nearest.context is None or nearest.certain:
+        return nearest
+    surer = [cause for cause in fitting if cause.certain and _as_near(cause, nearest, began)]
+    return min(surer, key=lambda cause: _distance_s(cause, began, hosts), default=nearest)
+
+
+def _as_near(cause: _Cause, nearest: _Cause, began_us: float) -> bool:
+    """Whether clocks that differ may have made the other one seem nearer."""
+    return min(abs(cause.at_us - nearest.at_us), abs(cause.at_us - began_us)) <= SKEW_S * 1e6
+
+
+def _fitting(job: _Job, causes: Sequence[_Cause], times: Sequence[float]) -> list[_Cause]:
     if job.began_us is None or job.gave_up_us is None:
-        return None
-    began = job.began_us
-    first = bisect_left(times, began - _EARLY_S * 1e6)
-    last = bisect_right(times, min(began + (_LATE_S + SKEW_S) * 1e6, job.gave_up_us + SKEW_S * 1e6))
+        return []
+    first = bisect_left(times, job.began_us - _EARLY_S * 1e6)
+    last = bisect_right(times, min(job.began_us + (_LATE_S + SKEW_S) * 1e6, job.gave_up_us + SKEW_S * 1e6))
     hosts = {case.host for case in job.cases}
-    fitting = [cause for cause in causes[first:last] if _fits(cause, job, hosts)]
-    return min(fitting, key=lambda cause: _distance_s(cause, began, hosts), default=None)
+    return [cause for cause in causes[first:last] if _fits(cause, job, hosts)]
+
+
+def _rivals(chosen: _Cause, job: _Job, causes: Sequence[_Cause], times: Sequence[float]) -> list[_Cause]:
+    """What may as well have begun it: a lost GPU elsewhere, or a link of the job's, as near as the lost GPU that was chosen."""
+    if not chosen.certain:
+        return []
+    hosts = {case.host for case in job.cases}
+    able = [
+        cause for cause in _fitting(job, causes, times)
+        if cause is not chosen and abs(cause.at_us - chosen.at_us) <= SKEW_S * 1e6
+        and (cause.certain or (cause.strong and cause.context is not None and cause.context.kind == "link_down"))
+        and (cause.host in hosts or chosen.host not in hosts)
+    ]  # fmt: skip
+    return list({(cause.host, cause.certain): cause for cause in reversed(able)}.values())[::-1][:_MOST_SHOWN]
+
+
+def _head(case: Case | None) -> Event:
+    """The fault that a case is about: the one furthest upstream."""
+    assert case is not None
+    return max((fold.finding for fold in case.folds.values()), key=lambda finding: finding.rule.rank).event
 
 
 def _distance_s(cause: _Cause, began_us: float, hosts: set[str]) -> float:
@@ -255,12 +324,12 @@ def _distance_s(cause: _Cause, began_us: float, hosts: set[str]) -> float:
 def _fits(cause: _Cause, job: _Job, hosts: set[str]) -> bool:
     if cause.context is not None and cause.context.kind == "nccl_network_error":
         return cause.host in hosts
-    if cause.case is None or cause.strong or any(cause.case is case for case in job.cases):
+    if cause.strong or any(cause.case is case for case in job.cases):
         return True
     if abs(cause.at_us - (job.began_us or 0.0)) > (_WEAK_S + SKEW_S) * 1e6:
         return False
-    events = [fold.finding.event for fold in cause.case.folds.values()]
-    return any(event.kind not in _PROGRAMS or _of_the_job(event, job) for event in events)
+    events = [fold.finding.event for fold in cause.case.folds.values()] if cause.case is not None else []
+    return cause.case is None or any(event.kind not in _PROGRAMS or _of_the_job(event, job) for event in events)
 
 
 def _of_the_job(event: Event, job: _Job) -> bool:
@@ -274,7 +343,7 @@ def _of_the_job(event: Event, job: _Job) -> bool:
 # putting together
 
 
-def _put_together(correlator: Correlator, job: _Job, cause: _Cause | None) -> None:
+def _put_together(correlator: Correlator, job: _Job, cause: _Cause | None) -> Case:
     into = cause.case if cause is not None and cause.case is not None else None
     job.cases.sort(key=lambda case: case.order)
     pure = [case for case in job.cases if case is not into and _follows_only(case)]
@@ -290,6 +359,7 @@ def _put_together(correlator: Correlator, job: _Job, cause: _Cause | None) -> No
             into.hosts[cause.host] = None
     if len({into.host, *into.hosts}) > 1:
         into.clock_spread_s = job.spread_us / 1e6
+    return into
 
 
 def _together(correlator: Correlator, cause: Context, host: str) -> list[Context]:
@@ -297,7 +367,7 @@ def _together(correlator: Correlator, cause: Context, host: str) -> list[Context
     near = [
         context for context in correlator.context
         if context.kind == cause.kind and correlator.host_of(context.record) == host and not context.record.glued
-        and not _VIRTUAL.match(dict(context.facts).get("interface", ""))
+        and not is_virtual(context) and is_ordinary(context) <= is_ordinary(cause)
         and abs((context.record.wall_us or 0) - (cause.record.wall_us or 0)) <= _MOMENTS_S * 1e6
     ]  # fmt: skip
     return sorted(near, key=lambda context: context.record.wall_us or 0)[:_MOST_SHOWN]

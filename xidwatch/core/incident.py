@@ -94,6 +94,7 @@ class Incident:
         excluded: Other explanations and what rules them out.
         unknowns: What is not known, and the one reading that would settle it.
         cause: The context line that began it, where no event did.
+        rivals: What may as well have begun it: faults and links of other nodes as near in time.
         figures: Clause that a program's own figures add to the sentence; "" without any.
         sentence: The verdict's one sentence about it.
         checks: Readings of the GPUs that confirm or contradict it, oldest first.
@@ -123,6 +124,7 @@ class Incident:
     excluded: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
     cause: Context | None = None
+    rivals: tuple[Context | Event, ...] = ()
     figures: str = ""
     sentence: str = ""
     machine: Machine = UNKNOWN

@@ -428,6 +428,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         recurrence=item.recurrence,
         patterns=(*_again_phrases(item, zone), *(pattern.phrase for pattern in item.patterns)),
         context=tuple(case.context[:20]),
+        rivals=tuple(rival for rival, _ in case.rivals),
         excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
         checks=tuple(check for _, check in sorted(case.checks.items(), key=lambda pair: pair[1].record.wall_us or 0)),
@@ -658,6 +659,9 @@ def _excluded(item: _Judged, neighbours: _Neighbours) -> Iterator[str]:
         before = [f for f in on_gpu if f.rule.origin == "application" and (gap_s(f.event.record, event.record) or -1) > 0]
         if not before:
             yield "the application: no fault of its own (Xid 13, 31, 32 …) stands before it on this GPU"
+    for (host, interface), down_s in case.flaps.items():
+        named = " ".join(part for part in ("the network link", interface, f"of {host}" if host else "") if part)
+        yield f"{named}: it was up again after {down_s:.1f} s, which NCCL outlasts"
     if isinstance(event.detail, HungTaskDetail) and event.detail.gpu_related is False:
         yield f"the GPU: {event.detail.why or 'no frame of a GPU driver in the stack'}"
     if isinstance(event.detail, HungTaskDetail) and event.detail.gpu_related and event.detail.stack:
@@ -704,6 +708,11 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
     if event.kind == "xid" and event.pci is None:
         yield "which GPU: the line does not name its address"
     yield from _fleet_unknowns(case, event)
+    if case.rivals:
+        from xidwatch.core.verdict import rivals_text
+
+        others = rivals_text([rival for rival, _ in case.rivals])
+        yield f"whether {others} held the ranks up instead: the last lines of the job's own logs on both nodes"
     if event.record.wall_us is None and event.record.since_boot_us is None:
         yield "when: the log gives no time"
 

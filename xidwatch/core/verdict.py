@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone, tzinfo
 
 from xidwatch.core.account import NO_XID, NO_XID_SEEN
@@ -9,6 +10,7 @@ from xidwatch.core.answered import gpus_say
 from xidwatch.core.event import Context, Event, HungTaskDetail
 from xidwatch.core.incident import Incident, Member
 from xidwatch.core.job import job_words
+from xidwatch.core.links import interface_of, is_ordinary
 from xidwatch.core.record import Record
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -188,7 +190,7 @@ def _toll(incident: Incident, cause: Context | None = None) -> str:
         timeouts = []
     ranks = _ranks(timeouts)
     elsewhere = dict.fromkeys(event.record.host for event in timeouts if event.record.host) if len(incident.hosts) > 1 else {}
-    said = []
+    said, doubt = [], ""
     if torn - {None}:
         said.append(
             f"took {'at least ' if len(torn) >= _MANY else ''}{len(torn)} process{'es' if len(torn) != 1 else ''} with it"
@@ -198,8 +200,27 @@ def _toll(incident: Incident, cause: Context | None = None) -> str:
         more = f" and {len(stuck) - 2} more" if len(stuck) > 2 else ""
         said.append(f"left {names}{more} stuck in D state")
     if ranks:
-        said.append(f"made {len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''}{_on(list(elsewhere))} time out")
-    return f" and {' and '.join(said)}" if said else ""
+        whom = f"{len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''}{_on(list(elsewhere))}"
+        if incident.rivals or (cause is not None and is_ordinary(cause)):
+            other = f"or {rivals_text(incident.rivals)}, or neither" if incident.rivals else "or not"
+            doubt = f"; {whom} timed out, because of this {other}"
+        else:
+            said.append(f"made {whom} time out")
+    return (f" and {' and '.join(said)}" if said else "") + doubt
+
+
+def rivals_text(rivals: Sequence[Context | Event]) -> str:
+    """`the network link ib0 of node03 that went down`, `Xid 79 of node05 and 2 more`: what may as well have begun it."""
+    named = []
+    for rival in rivals:
+        of = f" of {rival.record.host}" if rival.record.host else ""
+        if isinstance(rival, Event):
+            named.append(f"{event_name(rival)} on GPU {rival.pci}{of}" if rival.pci is not None else f"{event_name(rival)}{of}")
+        elif rival.kind == "panic":
+            named.append(f"the panic{of}")
+        else:
+            named.append(f"the network link {interface_of(rival)}{of} that went down".replace("  ", " "))
+    return f"{' or '.join(named[:2])}{f' or {len(named) - 2} more' if len(named) > 2 else ''}"
 
 
 def _ranks(timeouts: list[Event]) -> set[int | None]:
