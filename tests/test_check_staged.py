@@ -89,6 +89,8 @@ def test_a_node_from_well_to_lost(node: Node) -> None:
         ("remap_pending", "fit: 8 GPUs, no critical incident; 2 warnings"),
         ("reset_required", "not fit: 0000:d1:00.0 needs a reset"),
         ("version_mismatch", "not fit: 0000:1b:00.0 +7 driver/library version mismatch"),
+        ("nvlink_down", "fit: 8 GPUs, no critical incident; 1 warning"),
+        ("throttled", "fit: 8 GPUs, no critical incident; 1 warning"),
         ("gone", "not fit: 0000:df:00.0 missing"),
     ],
 )
@@ -108,7 +110,8 @@ def test_state_is_all_that_check_asks_for(node: Node) -> None:
     parts = {
         "gpus": ("pci", "on_bus", "driver", "answer", "since_us", "missing", "gpu_uuid", "serial", "place", "recovery_action",
                  "row_remap_pending", "row_remap_failed", "pages_pending", "banks_without_spare_rows", "sram_threshold_exceeded",
-                 "ecc_enabled", "mig_enabled", "mig_pending", "persistence_mode", "fabric", "config_space_dead"),
+                 "ecc_enabled", "mig_enabled", "mig_pending", "persistence_mode", "fabric", "config_space_dead",
+                 "clock_reasons", "temperature_celsius", "nvlinks", "nvlinks_down", "pcie_width", "pcie_max_width"),
         "nvml": ("asked", "up", "released", "stuck_s"), "maintenance": ("active", "until_us", "reason"), "sources": ("name", "up"),
         "rules": ("success", "mistakes"), "history": ("last_error",),
     }  # fmt: skip

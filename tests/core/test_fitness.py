@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from xidwatch.core.fitness import Finding, Fitness, judge_fitness, judge_strictly
 from xidwatch.core.node import BusGpu, Daemon, DaemonSource, Gpu, Node, Tree
 from xidwatch.core.remark import Remark
+from xidwatch.core.remarks import remarks_on
 
 NOW_US = 1_796_000_000_000_000
 SLOT = "0000:1b:00.0"
@@ -69,3 +71,36 @@ def test_strictly() -> None:
     assert "set-up: sysrq" == judge_strictly(fit, (remark,)).reasons[0].short
     warned = replace(fit, warnings=(Finding(id="incident", short="x", what="x"),))
     assert ("not_fit", ()) == (judge_strictly(warned, ()).verdict, judge_strictly(warned, ()).warnings)
+
+
+def linked(down: tuple[int, ...], pci: str = SLOT, **more: Any) -> Gpu:
+    """One GPU with 18 NVLinks, some of them down."""
+    return Gpu(pci=pci, answer="state", nvlinks=18, nvlinks_down=down, **more)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "warned"),
+    [
+        ((linked(()), linked((2,), "0000:43:00.0")), ["nvlink_down"]),
+        ((linked(()), linked(tuple(range(18)), "0000:43:00.0", fabric="completed")), ["nvlink_down"]),
+        ((linked(()), linked(tuple(range(18)), "0000:43:00.0", fabric="not_supported")), []),
+        ((linked(()), linked((2,), "0000:43:00.0", mig_enabled=True)), []),
+        ((linked((2, 3)), linked((2, 3), "0000:43:00.0")), []),
+        ((linked((2,)),), []),
+        ((Gpu(pci=SLOT, answer="state", slowed_by=("hw_thermal", "hw_slowdown"), temperature_celsius=91),), ["slowdown"]),
+        ((Gpu(pci=SLOT, answer="state", slowed_by=("hw_power_brake",)),), ["slowdown"]),
+        ((Gpu(pci=SLOT, answer="state", slowed_by=(), temperature_celsius=91),), []),
+    ],
+)
+def test_what_makes_it_slow_is_a_warning(gpus: tuple[Gpu, ...], warned: list[str]) -> None:
+    """A hardware brake, and NVLinks down while others' are up, are told and leave the node fit; links without a bridge are not."""
+    found = judge_fitness(replace(NODE, gpus=gpus))
+    assert ("fit", warned) == (found.verdict, [one.id for one in found.warnings])
+
+
+def test_the_width_of_the_link_by_nvmls_word() -> None:
+    """Where sysfs does not tell the lanes, NVML's reading does."""
+    narrow = replace(NODE, gpus=(Gpu(pci=SLOT, answer="state", pcie_width=8, pcie_max_width=16),))
+    assert [f"PCIe link narrower than the card: {SLOT} x8 of x16"] == [
+        one.what for one in remarks_on(narrow) if one.id == "pcie_width"
+    ]

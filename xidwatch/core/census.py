@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from xidwatch.core.event import Context, Event, NvrmDetail
-from xidwatch.core.gpu import GpuAnswer, GpuState, NotFound, Pcie, Place, Refused, SpareRows, Utilization, last_good
+from xidwatch.core.gpu import GpuAnswer, GpuState, NotFound, Place, Refused, SpareRows, Utilization, last_good
 from xidwatch.core.gpuword import gpu_of
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
@@ -173,7 +173,7 @@ def too_few(slots: Iterable[Slot], expected: int | None) -> int:
 def standing(slot: Slot) -> tuple[object, ...]:
     """What of it a person would call a change; readings that move all the time are none."""
     told = gpu_of(str(slot.pci), slot.answer) if slot.answer is not None else None
-    shown = replace(told, since_us=None) if told is not None else None
+    shown = replace(told, since_us=None, temperature_celsius=None) if told is not None else None
     return slot.pci, slot.on_bus, slot.driver, slot.dead, slot.missing, slot.card, shown
 
 
@@ -208,9 +208,14 @@ def slot_object(slot: Slot) -> dict[str, Any]:
         "mig_pending": told.mig_pending if told else None,
         "persistence_mode": told.persistence_mode if told else None,
         "fabric": {"probe": told.fabric, "status": told.fabric_status} if told and told.fabric else None,
+        "clock_reasons": _clock_reasons(state),
+        "temperature_celsius": told.temperature_celsius if told else None,
+        "nvlinks": told.nvlinks if told else None,
+        "nvlinks_down": list(told.nvlinks_down) if told and told.nvlinks_down is not None else None,
         "power_watts": _known(state.power_watts) if state else None,
         "utilization": state.utilization.gpu_ratio if state and isinstance(state.utilization, Utilization) else None,
-        **_link(state.pcie if state else None),
+        "pcie_width": told.pcie_width if told else None,
+        "pcie_max_width": told.pcie_max_width if told else None,
     }
 
 
@@ -240,11 +245,8 @@ def _banks(state: GpuState | None) -> dict[str, int] | None:
     return {"one_left": rows.low, "none_left": rows.none} if isinstance(rows, SpareRows) else None
 
 
-def _link(pcie: Pcie | None) -> dict[str, Any]:
-    return {
-        "pcie_width": _known(pcie.width) if pcie else None,
-        "pcie_max_width": _known(pcie.max_width) if pcie else None,
-    }
+def _clock_reasons(state: GpuState | None) -> list[str] | None:
+    return list(state.clock_reasons) if state is not None and isinstance(state.clock_reasons, tuple) else None
 
 
 def _known(reading: object) -> object | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
+from xidwatch.core.gpu import HARDWARE_SLOWDOWN
 from xidwatch.core.node import Daemon, DaemonSource, Gpu, Trouble
 from xidwatch.core.rule import Severity
 
@@ -96,7 +97,23 @@ def read_gpu(slot: object) -> Gpu:
         persistence_mode=_may(one, "persistence_mode", bool),
         fabric=_may(fabric, "probe", str),
         fabric_status=_may(fabric, "status", int),
+        slowed_by=_slowed(one),
+        temperature_celsius=_may(one, "temperature_celsius", int),
+        nvlinks=_may(one, "nvlinks", int),
+        nvlinks_down=_links_down(one),
+        pcie_width=_may(one, "pcie_width", int),
+        pcie_max_width=_may(one, "pcie_max_width", int),
     )
+
+
+def _slowed(gpu: Mapping[str, Any]) -> tuple[str, ...] | None:
+    reasons = None if gpu.get("clock_reasons") is None else _items(gpu, "clock_reasons")
+    return None if reasons is None else tuple(reason for reason in HARDWARE_SLOWDOWN if reason in reasons)
+
+
+def _links_down(gpu: Mapping[str, Any]) -> tuple[int, ...] | None:
+    links = None if gpu.get("nvlinks_down") is None else _items(gpu, "nvlinks_down")
+    return None if links is None else tuple(link for link in links if type(link) is int)
 
 
 def _maintenance(one: Mapping[str, Any]) -> tuple[int, str] | None:

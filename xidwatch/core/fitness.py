@@ -8,6 +8,7 @@ from typing import Literal
 
 from xidwatch.core.node import HOST_PID_NAMESPACE, Gpu, Node, Trouble
 from xidwatch.core.remark import Remark
+from xidwatch.core.slower import links_down, links_text, slowdown_text
 
 Fit = Literal["fit", "not_fit", "not_known"]
 FABRIC_MANAGER = "nv-fabricmanager"
@@ -119,8 +120,24 @@ def _mild(node: Node) -> Iterator[Finding]:
         if gpu.sram_threshold_exceeded:
             yield _about(gpu, "sram_threshold", "SRAM error threshold passed", "on-chip memory failed at too many places: "
                          "run the field diagnostic", f"nvidia-smi -q -d ECC -i {gpu.pci}")  # fmt: skip
+        yield from _of_speed(gpu, node.gpus)
         if gpu.recovery_action in ("drain_and_reset", "drain_p2p", "recover_imex"):
             yield _demand(gpu, gpu.recovery_action)
+
+
+def _of_speed(gpu: Gpu, all_: Sequence[Gpu]) -> Iterator[Finding]:
+    """It works, slower than the jobs on it reckon with."""
+    if slowed := slowdown_text(gpu):
+        yield _about(
+            gpu,
+            "slowdown",
+            "slowed down by its hardware",
+            slowed,
+            f"nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER -i {gpu.pci}",
+        )
+    if links := links_down(gpu, all_):
+        short = "NVLink down" if len(links) == 1 else f"{len(links)} NVLinks down"
+        yield _about(gpu, "nvlink_down", short, links_text(links, gpu.nvlinks), f"nvidia-smi nvlink -s -i {gpu.pci}")
 
 
 def _of_trouble(one: Trouble) -> Finding:

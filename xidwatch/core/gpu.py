@@ -18,6 +18,9 @@ CLOCK_REASONS = (
 )  # fmt: skip
 """By bit number: nvmlClocksEventReason* and nvmlClocksThrottleReason* (nvml.h)."""
 
+HARDWARE_SLOWDOWN = ("hw_thermal", "hw_power_brake", "hw_slowdown")
+"""Those by which the card itself halves its clocks or worse, the more telling first; `hw_slowdown` goes with either."""
+
 Severity = Literal["corrected", "uncorrected"]
 Lifetime = Literal["volatile", "aggregate"]
 Location = Literal[

@@ -69,6 +69,9 @@ class Gpu:
         banks_without_rows: Memory banks that have no spare row left.
         recovery_action: The driver's own demand, "none" when it has none.
         mig_pending: The MIG mode after the next reset.
+        slowed_by: Those of `HARDWARE_SLOWDOWN` that hold at present; empty when none does.
+        nvlinks: How many NVLinks answered; `nvlinks_down` are the numbers of those that are not active.
+        pcie_width, pcie_max_width: Lanes in use, and lanes of card and slot.
         fabric: How far its registration with the NVLink fabric got; `fabric_status` means something only when completed.
     """
 
@@ -94,6 +97,12 @@ class Gpu:
     persistence_mode: bool | None = None
     fabric: str | None = None
     fabric_status: int | None = None
+    slowed_by: tuple[str, ...] | None = None
+    temperature_celsius: int | None = None
+    nvlinks: int | None = None
+    nvlinks_down: tuple[int, ...] | None = None
+    pcie_width: int | None = None
+    pcie_max_width: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -100,11 +100,14 @@ def _mig(node: Node) -> str | None:
 
 
 def _pcie_width(node: Node) -> str | None:
-    """sysfs: current_link_width, max_link_width. An idle GPU lowers its speed and keeps its width."""
+    """sysfs: current_link_width, max_link_width; else NVML's. An idle GPU lowers its speed and keeps its width."""
     found = []
+    told = {gpu.pci: (gpu.pcie_width, gpu.pcie_max_width) for gpu in node.gpus}
     for gpu in node.ours():
         folder = f"/sys/bus/pci/devices/{gpu.pci}"
         width, most = (node.tree.number(f"{folder}/{name}") for name in ("current_link_width", "max_link_width"))
+        if width is None or most is None:
+            width, most = told.get(gpu.pci, (None, None))
         if width is not None and most is not None and 0 < width < most <= _WIDEST:
             found.append(f"{gpu.pci} x{width} of x{most}")
     return f"PCIe link narrower than the card: {_listed(found)}" if found else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from xidwatch.core.answered import STATE
 from xidwatch.core.census import banks_text
+from xidwatch.core.daemonstate import read_gpu
+from xidwatch.core.slower import links_down, links_text, slowdown_text
 from xidwatch.render.layout import visible
 
 _SILENT = {
@@ -21,7 +23,7 @@ _SILENT = {
 def gpu_lines(state: Mapping[str, Any]) -> list[str]:
     """Lines for `status`: only GPUs with something to say, and how many there are; none on a machine without."""
     gpus = state.get("gpus") or []
-    troubled = [(gpu, list(_troubles(gpu))) for gpu in gpus]
+    troubled = [(gpu, list(_troubles(gpu, gpus))) for gpu in gpus]
     lines = []
     for gpu, troubles in troubled:
         if troubles:
@@ -58,8 +60,9 @@ def check_lines(incident: Mapping[str, Any]) -> list[str]:
 def gpu_table(state: Mapping[str, Any]) -> list[str]:
     """Every GPU in two lines, for `xidwatch gpus`."""
     lines = []
-    for gpu in state.get("gpus") or []:
-        lines.append(f"{gpu['pci']}  {'; '.join(_troubles(gpu)) or _well(gpu)}")
+    gpus = state.get("gpus") or []
+    for gpu in gpus:
+        lines.append(f"{gpu['pci']}  {'; '.join(_troubles(gpu, gpus)) or _well(gpu)}")
         lines.append(f"  {_card(gpu)}")
     return lines or ["no NVIDIA GPU is on the bus, and none was seen before"]
 
@@ -69,7 +72,7 @@ def is_missing_any(state: Mapping[str, Any]) -> bool:
     return bool(state.get("missing_without_a_name")) or any(gpu.get("missing") for gpu in state.get("gpus") or [])
 
 
-def _troubles(gpu: Mapping[str, Any]) -> Iterator[str]:
+def _troubles(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if gpu["missing"]:
         yield "MISSING: " + (
             "it is not on the PCI bus" if not gpu["on_bus"] else "it is on the bus, and the driver does not know it"
@@ -90,6 +93,17 @@ def _troubles(gpu: Mapping[str, Any]) -> Iterator[str]:
         yield f"the driver asks: {gpu['recovery_action'].replace('_', ' ')}"
     if gpu["mig_pending"] is not None and gpu["mig_pending"] != gpu["mig_enabled"]:
         yield f"MIG will be {'on' if gpu['mig_pending'] else 'off'} after a reset"
+    yield from _slower(gpu, gpus)
+
+
+def _slower(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    own = read_gpu(gpu)
+    if slowed := slowdown_text(own):
+        yield slowed
+    if links := links_down(own, map(read_gpu, gpus)):
+        yield links_text(links, own.nvlinks)
+    if own.pcie_width and own.pcie_max_width and own.pcie_width < own.pcie_max_width:
+        yield f"PCIe x{own.pcie_width} of x{own.pcie_max_width}"
 
 
 def _well(gpu: Mapping[str, Any]) -> str:
