@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xidwatch.core.census import Card, Slot, card_of, census
-from xidwatch.core.gpu import Driver, GpuState, Lost, NotFound, last_good
+from xidwatch.core.gpu import Driver, GpuState, Lost, NotFound, Unresponsive, last_good
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.regime import Look, latest_before, look
 from xidwatch.errors import XidwatchError
@@ -66,6 +66,7 @@ class Gpus:
         self._cards: dict[PciAddress, Card] = {}
         self._news: list[PciAddress] = []
         self._dead: dict[PciAddress, bool | None] = {}
+        self._touched: dict[PciAddress, type] = {}
         self._errands = Errands(lambda: self.changed())  # noqa: PLW0108  # the daemon sets it later
         self.patience_s = MISSED_S
         self._monitor: DeviceMonitor | None = None
@@ -216,8 +217,10 @@ class Gpus:
                 if not states or states[-1].at_us < answer.at_us:
                     states.append(answer)
                 self._dead.pop(pci, None)
+                self._touched.pop(pci, None)
                 self._meet(pci, card_of(answer))
-            elif isinstance(answer, Lost | NotFound) and pci not in self._dead:
+            elif isinstance(answer, Lost | NotFound | Unresponsive) and self._touched.get(pci) is not type(answer):
+                self._touched[pci] = type(answer)
                 self._touch(pci)
 
     def _meet(self, pci: PciAddress, card: Card | None) -> None:

@@ -28,7 +28,7 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.codec import encode
 from xidwatch.core.engine import Change, Engine, Settled, active
 from xidwatch.core.event import Context, Event
-from xidwatch.core.gpu import GpuState
+from xidwatch.core.gpu import GpuState, Unresponsive
 from xidwatch.core.gpumachine import told_by_gpus
 from xidwatch.core.incident import Incident
 from xidwatch.core.machine import UNKNOWN, Machine, merged
@@ -151,6 +151,7 @@ class Watch:
         self._cards_accepted = False
         self._baselines: dict[tuple[str, PciAddress], GpuState | None] = {}
         self._absences, self._noticed = Absences(), -1
+        self._settled_old: set[str] = set()
         self._consulted = -1
         self._standings: list[tuple[object, ...]] = []
         self._nvml_released = False
@@ -252,6 +253,7 @@ class Watch:
         for note in notes:
             self._obey(note)
         self.engine.changes(self._clocks.wall_us())
+        self._settled_old = {incident.id for incident in self.engine.incidents.values() if _is_old(incident)}
         self._budget = SeriesBudget(self._history.totals())
 
     def _close(self) -> None:
@@ -499,7 +501,7 @@ class Watch:
         for incident in reversed(list(self.engine.incidents.values())):
             if incident.state != "resolved":
                 yield incident
-            elif incident.end_reason == "unconfirmed_old" and not incident.checks and incident.gpus not in old:
+            elif incident.id not in self._settled_old and _is_old(incident) and incident.gpus not in old:
                 old.add(incident.gpus)
                 yield incident
 
@@ -527,6 +529,9 @@ class Watch:
         ]
         for check in found:
             self._keep_check(incident, check, first.boot_id)
+        if _is_old(incident) and not isinstance(slot.answer, Unresponsive | None):
+            # Heard once: what the GPU shows later is another fault.
+            self._settled_old.add(incident.id)
         return bool(found)
 
     def _baseline(self, id_: str, pci: PciAddress, start_us: int) -> GpuState | None:
@@ -838,6 +843,11 @@ class Latencies:
     def counts(self) -> tuple[tuple[tuple[float, int], ...], int, float]:
         """((upper bound, count in that bucket), ...), how many in all, their sum."""
         return tuple(zip(self.bounds, self.hits, strict=False)), sum(self.hits), self.total_s
+
+
+def _is_old(incident: Incident) -> bool:
+    """Whether it was too old to be believed when it was read."""
+    return incident.state == "resolved" and incident.end_reason == "unconfirmed_old"
 
 
 def _is_lost(incident: Incident, slot: Slot) -> bool:

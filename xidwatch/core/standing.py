@@ -141,7 +141,7 @@ def _marks(name: str, seen: Seen) -> tuple[str, ...]:
         return ("repaired",) * (not rows.pending and _rose(seen, rows))
     if name not in (STATE, "gpu_not_found"):
         return ()
-    dead = ("dead",) if seen.slot.dead and type(seen.slot.answer) in _GONE else ()
+    dead = ("dead",) if _is_dead(seen.slot) else ()
     state = seen.now
     if state is None or name != STATE:
         return dead
@@ -215,9 +215,16 @@ def _not_found(seen: Seen) -> Found:
         return "contradicted", "it is on the bus, and NVML finds it: it says that it must be reset"
     if (gone := _GONE.get(type(answer))) is not None:
         return "confirmed", gone + (", and its PCI config space reads all ones" if slot.dead else "")
+    if _is_dead(slot):
+        return "confirmed", "NVML has not answered about it, and its PCI config space reads all ones"
     if seen.now is not None:
         return "contradicted", "NVML finds it and it answers: it has come back, or the line was not the driver's"
     return _silent(seen)
+
+
+def _is_dead(slot: Slot) -> bool:
+    """It does not even answer on the bus; one that tells its state does."""
+    return bool(slot.dead) and not isinstance(slot.answer, GpuState)
 
 
 _GONE: dict[type, str] = {
@@ -387,7 +394,7 @@ def _pcie(seen: Seen) -> Found:
 
 def _state(seen: Seen) -> Found:
     slot, state, answer = seen.slot, seen.now, seen.slot.answer
-    if not slot.on_bus or type(answer) in _GONE:
+    if not slot.on_bus or type(answer) in _GONE or _is_dead(slot):
         return _not_found(seen)
     if isinstance(answer, ResetRequired):
         return "confirmed", "it must be reset before it can be used"
