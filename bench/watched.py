@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _SAMPLE = re.compile(rb"^(\w+)(\{[^\n]*\})? (\S+)$", re.MULTILINE)
 _DEADLINE_S = 60.0
 
@@ -26,7 +25,8 @@ class Usage:
 
     Attributes:
         cpu_s: User and system time of all of them so far, in seconds.
-        main_mib, all_mib: Resident set of the first process, and of all of them (shared pages counted once, by PSS), in MiB.
+        main_mib, all_mib: Resident set of the first process, and the sum of all of them, pages that they share counted twice:
+            more than their cgroup would show.
         wakeups: How often any thread has gone to sleep of its own will: once a wake-up.
         descriptors, threads: Of all of them.
     """
@@ -76,7 +76,7 @@ class Watched:
         return Usage(
             cpu_s=sum(map(_cpu_s, pids)),
             main_mib=_kib(f"/proc/{self.child.pid}/status", "VmRSS") / 1024,
-            all_mib=sum(_kib(f"/proc/{pid}/smaps_rollup", "Pss") for pid in pids) / 1024,
+            all_mib=sum(_kib(f"/proc/{pid}/status", "VmRSS") for pid in pids) / 1024,
             wakeups=sum(map(_wakeups, pids)),
             descriptors=sum(len(os.listdir(f"/proc/{pid}/fd")) for pid in pids),
             threads=sum(len(os.listdir(f"/proc/{pid}/task")) for pid in pids),
@@ -139,7 +139,8 @@ def on_pipe(*options: str, environment: dict[str, str] | None = None) -> Iterato
     with tempfile.TemporaryDirectory() as folder:
         pipe = Pipe(Path(folder) / "kmsg")
         try:
-            with watching("--source", "kmsg", "--kmsg", str(pipe.path), *options, environment=environment) as daemon:
+            source = () if "--scenario" in options else ("--source", "kmsg")
+            with watching(*source, "--kmsg", str(pipe.path), *options, environment=environment) as daemon:
                 yield daemon, pipe
         finally:
             pipe.close()
@@ -177,8 +178,12 @@ def _family(pid: int) -> list[int]:
 
 
 def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+    """Of its living threads, to the nanosecond (Documentation/scheduler/sched-stats.rst)."""
+    total = 0
+    for task in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):
+            total += int(Path(f"/proc/{pid}/task/{task}/schedstat").read_text(encoding="ascii").split()[0])
+    return total / 1e9
 
 
 def _kib(path: str, name: str) -> float:

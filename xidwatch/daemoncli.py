@@ -163,7 +163,8 @@ def _watch_stage(options: argparse.Namespace) -> int:
     from xidwatch.watch import Watch
 
     options.config = options.config or str(NO_CONFIG)
-    config = staged(_config(options, "kmsg", "listen", "web_config_file", "rules", "state_dir", "run_dir"), vars(options))
+    named = ("kmsg", "listen", "web_config_file", "rules", "state_dir", "run_dir")
+    config = apart(lambda: staged(_config(options, *named), vars(options)))
     stage = Stage(Path(options.scenario))
     site = config.state_dir / "rules.d"
 
