@@ -36,6 +36,14 @@ def test_two_minutes_are_no_slow_kernel() -> None:
     assert said.endswith("120 s is not a slow kernel")
 
 
+def test_a_bare_line_is_enough(tmp_path: Path) -> None:
+    """Without a stack, where nobody can say what the task waits for, the same is ruled out."""
+    log = tmp_path / "kern.log"
+    log.write_text("INFO: task python3:49112 blocked for more than 120 seconds.\n", encoding="ascii")
+    (one,) = explain([str(log)], ExplainOptions(floor=read_workload(SERVED).floor()), load_rules()).incidents
+    assert 1 == len([text for text in one.excluded if text.startswith("a slow kernel: ")])
+
+
 def test_a_wait_within_reach_of_the_work_is_left_open() -> None:
     """Two million tokens on a small card may well take that long, and nothing is ruled out."""
     (one,) = incidents("article_box", read_workload(SLOW).floor())

@@ -267,14 +267,15 @@ def _flowing(text: str, width: int) -> Iterator[Line]:
 
 def _demands(rule: Rule, finding: Finding | None, rules: RuleTable, width: int) -> Iterator[Line]:
     known = _known(finding.event) if finding is not None else {}
+    at = Place(shortage=is_shortage(rule))
     if rule.recovery == "none":
         yield from _labelled("Do:", ["nothing to recover"], width)
     else:
-        yield from _labelled("Do:", [_WHEN[rule.when] + say(rules, rule.recovery)], width)
-        yield from command_block(action_at(rules, rule.recovery).commands[:3], known, width=width, indent=_INDENT)
+        action = action_at(rules, rule.recovery, at)
+        yield from _labelled("Do:", [_WHEN[rule.when] + action.say], width)
+        yield from command_block(action.commands[:3], known, width=width, indent=_INDENT)
     for place, rung in enumerate(rule.investigate):
         yield from _labelled("" if place else "Then look:", [say(rules, rung)], width)
-        at = Place(shortage=is_shortage(rule))
         yield from command_block(action_at(rules, rung, at).commands[:1], known, width=width, indent=_INDENT)
     if rule.tenant:
         yield from _labelled("Your job:", [rule.tenant], width)
