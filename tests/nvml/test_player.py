@@ -157,6 +157,28 @@ def test_every_mistake_of_a_scenario_is_told(tmp_path: Path) -> None:
         read_scenario(tmp_path / "nothing.txt")
 
 
+@pytest.mark.parametrize("moment", ["nan", "inf", "-5", "1e400", "soon"])
+def test_a_moment_that_never_comes_is_a_mistake(moment: str, tmp_path: Path) -> None:
+    """What is no number of seconds from the start on is told, and not taken for one."""
+    (tmp_path / "scenario.txt").write_text(f"count 1\nat {moment}\ncount 2\n")
+    with pytest.raises(XidwatchError, match="scenario.txt:2: 'at "):
+        read_scenario(tmp_path / "scenario.txt")
+
+
+def test_only_a_plain_file_with_an_end_is_a_scenario(tmp_path: Path) -> None:
+    """A pipe that nobody fills is not waited for, and no device and no huge file is read to its end."""
+    os.mkfifo(tmp_path / "pipe")
+    with open(tmp_path / "huge.txt", "wb") as huge:
+        huge.truncate(1 << 40)
+    for path, why in (
+        (tmp_path / "pipe", "not a regular file"),
+        (Path("/dev/zero"), "not a regular file"),
+        (tmp_path / "huge.txt", "larger than 1 MiB"),
+    ):
+        with pytest.raises(XidwatchError, match=why):
+            read_scenario(path)
+
+
 def test_a_mistake_made_meanwhile_is_an_unknown_error(tmp_path: Path) -> None:
     """A scenario that cannot be read any more makes NVML fail with the reason; the child goes on."""
     found = played("", own_command(tmp_path / "gone.txt"), tmp_path, {})

@@ -17,16 +17,19 @@ What a GPU has no KEY for is not supported. `scenarios/` holds those that ship; 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.errors import XidwatchError
+from xidwatch.plainfile import read_plain
 
 DEEDS = frozenset({"fail", "slow", "block", "dstate", "crash", "lacks"})
 NODE, ALL = -2, -1
 _MOST_GPUS = 16
 _DEEPEST = 8
+_MOST_BYTES = 1 << 20
 
 
 def shipped_scenarios() -> Path:
@@ -87,7 +90,7 @@ def read_scenario(path: Path, elapsed_s: float = 0.0) -> Scenario:
 
 def _read(path: Path, elapsed_s: float, scenario: Scenario, mistakes: list[str], depth: int = 0) -> None:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_plain(path, _MOST_BYTES).decode()
     except (OSError, UnicodeDecodeError) as error:
         mistakes.append(f"{path}: {error.strerror if isinstance(error, OSError) else error}")
         return
@@ -99,7 +102,7 @@ def _read(path: Path, elapsed_s: float, scenario: Scenario, mistakes: list[str],
         word, rest = words[0], words[1].strip() if len(words) > 1 else ""
         try:
             if word == "at":
-                begins_s = float(rest)
+                begins_s = _seconds(rest)
             elif word == "include" and depth >= _DEEPEST:
                 mistakes.append(f"{path}:{number}: include: it includes itself")
             elif begins_s > elapsed_s:
@@ -112,6 +115,13 @@ def _read(path: Path, elapsed_s: float, scenario: Scenario, mistakes: list[str],
                 _say(scenario, word, rest)
         except ValueError as error:
             mistakes.append(f"{path}:{number}: {line.strip()!r}: {error}")
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError("a number of seconds from 0 on")
+    return seconds
 
 
 def _included(path: Path, name: str) -> Path:
