@@ -83,7 +83,8 @@ class Gpus:
         if self._nvml is not None:
             stuck = self._nvml.health().stuck_s > 0
             self._nvml.tick()
-            self._told += (self._nvml.health().stuck_s > 0) != stuck
+            if (self._nvml.health().stuck_s > 0) != stuck:
+                self._weigh(self._nvml)
 
     def due_s(self) -> float | None:
         """Seconds until `tick` has something to do; None when nothing is due."""
@@ -210,6 +211,10 @@ class Gpus:
 
     def _hear(self, nvml: NvmlClient) -> None:
         nvml.read()
+        self._weigh(nvml)
+
+    def _weigh(self, nvml: NvmlClient) -> None:
+        """Take what it answers: keep the states, meet the cards, look at the bus where nothing else tells."""
         self._told += 1
         for pci, answer in nvml.answers().gpus.items():
             if isinstance(answer, GpuState):
@@ -224,7 +229,11 @@ class Gpus:
                 self._touch(pci)
 
     def _meet(self, pci: PciAddress, card: Card | None) -> None:
-        if card is not None and self._cards.get(pci) != card:
+        if card is None:
+            return
+        known = self._cards.get(pci)
+        card = card if known is None else card.with_what_is_known(known)
+        if card != known:
             self._cards[pci] = card
             self._news.append(pci)
 

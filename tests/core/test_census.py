@@ -119,3 +119,11 @@ def test_a_missing_card_is_an_event_that_a_log_could_tell() -> None:
     (again,) = nvrm.start(event.record)
     assert (event.what, event.pci, event.gpu_uuid) == (again.what, again.pci, again.gpu_uuid)
     assert "serial 1652923000100" in event.record.text
+
+
+def test_a_refused_reading_does_not_make_a_card_forgotten() -> None:
+    """The serial that NVML does not tell this time is still the card's; another card inherits nothing."""
+    card = CARD or Card()
+    assert card == replace(card, serial="").with_what_is_known(card)
+    other = Card(gpu_uuid="GPU-x")
+    assert other == other.with_what_is_known(card)

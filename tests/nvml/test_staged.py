@@ -74,7 +74,7 @@ CASES = (
     Case("gpm", 3, {"answer": "state"}, (("xidwatch_regime", {"gpu": GPUS[3], "regime": "spinning"}, 1),)),
     Case("slow", 7, {"answer": "state"}, (("xidwatch_nvml_up", {}, 1),)),
     Case("leak", 7, {"answer": "state"}, (("xidwatch_nvml_up", {}, 1),)),
-    Case("no_permission_inside", 0, {"answer": "state", "serial": None}, (("xidwatch_gpus", {"source": "nvml"}, 8),)),
+    Case("no_permission_inside", 0, {"answer": "state", "serial": "1652923000100"}, (("xidwatch_gpus", {"source": "nvml"}, 8),)),
     Case("no_permission", 0, {"answer": "no_permission"}, (("xidwatch_nvml_up", {}, 0),)),
     Case("not_loaded", 0, {"answer": "driver_not_loaded", "missing": False}, (("xidwatch_nvml_up", {}, 0),)),
     Case("version_mismatch", 0, {"answer": "version_mismatch"}, (("xidwatch_nvml_up", {}, 0),)),

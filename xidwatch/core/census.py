@@ -26,6 +26,13 @@ class Card:
     name: str = ""
     place: str = ""
 
+    def with_what_is_known(self, known: Card) -> Card:
+        """The same card with what only an earlier answer told of it, if it is the same."""
+        if self.gpu_uuid and self.gpu_uuid == known.gpu_uuid:
+            told = {name: getattr(self, name) or getattr(known, name) for name in ("serial", "name", "place")}
+            return replace(self, **told)
+        return self
+
     def __str__(self) -> str:
         """For a person who must find it: `NVIDIA H100 80GB HBM3, serial 1652923000103, GPU-…, chassis 1820, slot 9, tray 4`."""
         serial = f"serial {self.serial}" if self.serial else ""
