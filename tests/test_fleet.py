@@ -12,7 +12,7 @@ from tests.postmortems import SAME_EVERYWHERE
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import Incident, Postmortem
 from xidwatch.explain import explain
-from xidwatch.render.answer import do_now
+from xidwatch.render.answer import do_now, for_the_job
 from xidwatch.render.lanes import chart
 from xidwatch.render.steps import known_of
 from xidwatch.render.timeline import rows
@@ -389,3 +389,30 @@ def test_a_link_that_blinked(fleet: Fleet) -> None:
     assert incident.cause is None
     assert ["the network link ib0 of node04: it was up again after 1.5 s, which NCCL outlasts"] == list(incident.excluded)
     assert ["link down"] == [row.name for row in rows(incident) if row.role == "context"]
+
+
+@pytest.mark.parametrize("late", [0, 150, 400, 511])
+def test_one_of_many_ranks_differs(late: int, tmp_path: Path, rules: RuleTable) -> None:
+    """Of 512 ranks in one log all are counted, and the one that differs is named, told apart and not among those that waited."""
+    lines = [waits(range(rank, rank + 1)) for rank in range(512)]
+    lines[late] = waits(range(late, late + 1), seq=1579, op="ALLGATHER")
+    (tmp_path / "train.log").write_text("".join(lines))
+    (incident,) = explain([str(tmp_path / "train.log")], SAME_EVERYWHERE, rules).incidents
+    first = 1 if late == 0 else 0
+    assert incident.sentence.startswith(f"Ranks {first}, {first + 1}, {first + 2}, {first + 3} and 507 more waited in vain")
+    assert f"rank {late} was furthest behind, at ALLGATHER number 1,579" in incident.sentence
+    assert "ALLREDUCE number 1,580" in incident.sentence
+    assert 512 == sum(member.count for member in incident.members)
+    own = [row for row in rows(incident) if f"ALLGATHER seq 1579 rank {late} " in row.text]
+    assert [1] == [len(row.members) for row in own]
+    assert (for_the_job(incident) or "").startswith(f"Look at rank {late} first")
+
+
+def test_ten_thousand_ranks(tmp_path: Path, rules: RuleTable) -> None:
+    """The ranks of a very large job are counted, not those that are kept to be shown."""
+    (tmp_path / "train.log").write_text(waits(range(10_000)))
+    (tmp_path / "kern.log").write_text(kernel("node01", LOST))
+    paths = [str(tmp_path / name) for name in ("train.log", "kern.log")]
+    (incident,) = explain(paths, SAME_EVERYWHERE, rules).incidents
+    assert "made 10,000 NCCL ranks" in incident.sentence
+    assert len(incident.members) < 500

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.reading import read
-from xidwatch.core.collective import Lag, call_text, ranks_text, who_lags
+from xidwatch.core.collective import Call, Lag, call_of, call_text, ranks_text, who_lags
+from xidwatch.core.event import Event
 from xidwatch.core.record import Record
 
 PROGRAM = Record(text="")
@@ -40,7 +43,12 @@ def failed(rank: int, seq: int, enqueued: int, group: str) -> str:
 def lag(*lines: str) -> Lag:
     """Who lags by these lines."""
     events, notes = read("\n".join(lines), PROGRAM, None)
-    return who_lags(events, notes)
+    return who_lags(called(events), notes)
+
+
+def called(events: Iterable[Event]) -> list[Call]:
+    """The time-outs as calls."""
+    return [call for event in events if (call := call_of(event)) is not None]
 
 
 @pytest.mark.parametrize(
@@ -104,9 +112,9 @@ def test_ranks_in_words(ranks: tuple[int, ...], text: str) -> None:
 def test_what_was_called() -> None:
     """Most ranks' operation and number, with the limit; no number where none is common."""
     events, _ = read("\n".join((timeout(0), timeout(1), timeout(2, seq=9))), PROGRAM, None)
-    assert "ALLREDUCE number 12, limit 10 min" == call_text(events)
+    assert "ALLREDUCE number 12, limit 10 min" == call_text(called(events))
     events, _ = read("\n".join((timeout(0, seq=1), timeout(1, seq=2))), PROGRAM, None)
-    assert "ALLREDUCE, limit 10 min" == call_text(events)
+    assert "ALLREDUCE, limit 10 min" == call_text(called(events))
 
 
 RANKS = st.lists(st.integers(0, 40), min_size=2, max_size=8, unique=True)

@@ -7,9 +7,9 @@ Every process group counts its collectives from 0; a rank that has not enqueued 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from xidwatch.core.event import Context, Event, UserspaceDetail
 from xidwatch.core.pattern import lazy
@@ -22,15 +22,15 @@ _AT_WORK = lazy(r"\bat work(?: sequence id)?: (\d{1,18})")
 _MOST_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """What one rank was waiting for when it gave up."""
+class Call(NamedTuple):
+    """What one rank was waiting for when it gave up; a plain tuple, because of a large job there are many."""
 
     rank: int
     group: str | None
     seq: int | None
     op: str | None
     elements: int | None
+    limit_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +51,11 @@ class Lag:
     ranks: tuple[int, ...] = ()
     text: str = ""
 
+    @property
+    def apart(self) -> frozenset[int]:
+        """Ranks that are known to differ from those that waited; none where it is only known who is silent."""
+        return frozenset(self.ranks if self.verdict in ("behind", "apart") else ())
+
 
 def call_of(event: Event) -> Call | None:
     """A time-out as a call; None without a rank. Rank is the job's own number where the line gives it, else the group's."""
@@ -60,7 +65,7 @@ def call_of(event: Event) -> Call | None:
     rank = _rank(event.record.text, detail.rank)
     if rank is None:
         return None
-    return Call(rank=rank, group=detail.group, seq=detail.seq, op=detail.op, elements=detail.elements)
+    return Call(rank, detail.group, detail.seq, detail.op, detail.elements, detail.timeout_ms)
 
 
 def standing_of(context: Context) -> Standing | None:
@@ -73,21 +78,17 @@ def standing_of(context: Context) -> Standing | None:
     return Standing(rank=rank, group=group, enqueued=int(facts["enqueued"]), completed=int(facts["completed"]))
 
 
-def who_lags(events: Iterable[Event], notes: Sequence[Context]) -> Lag:
+def who_lags(calls: Collection[Call], notes: Sequence[Context]) -> Lag:
     """The rank that the others waited for, by the best evidence there is.
 
     Args:
-        events: The time-outs of one job.
+        calls: The time-outs of one job.
         notes: Context lines of kinds nccl_state, nccl_lagging and nccl_world that belong to it.
     """
-    named = _groups(notes)
-    calls = [
-        replace(call, group=call.group or named.get((call.rank, call.seq)))
-        for event in events if (call := call_of(event)) is not None
-    ]  # fmt: skip
     if not calls:
         return Lag(verdict="unknown")
-    calls = _main_group(calls)
+    named = _groups(notes)
+    calls = _main_group([call._replace(group=call.group or named.get((call.rank, call.seq))) for call in calls])
     seq, _ = _stuck(calls)
     standings = _standings(notes, calls[0].group, seq)
     what = f"number {seq:,}" if seq is not None else "the collective"
@@ -121,21 +122,20 @@ def _standings(notes: Sequence[Context], group: str | None, seq: int | None) -> 
     return {standing.rank: standing for standing in found if standing.group == group}
 
 
-def call_text(events: Iterable[Event]) -> str:
+def call_text(calls: Collection[Call]) -> str:
     """`ALLREDUCE number 1,580, limit 10 min`: what most ranks waited for; "" when the lines do not say."""
-    calls, limits = [], Counter[int]()
-    for event in events:
-        if (call := call_of(event)) is not None:
-            calls.append(call)
-        if isinstance(event.detail, UserspaceDetail) and event.detail.timeout_ms:
-            limits[event.detail.timeout_ms] += 1
     if not calls:
         return ""
-    seq, op = _stuck(_main_group(calls))
+    limits = Counter(call.limit_ms for call in calls if call.limit_ms)
     limit = limits.most_common(1)[0][0] / 1000 if limits else None
-    named = " ".join(part for part in (op, f"number {seq:,}" if seq is not None else None) if part)
+    named = _collective(*_stuck(_main_group(calls)))
     told = f"limit {limit / 60:.0f} min" if limit and limit >= 120 else f"limit {limit:.0f} s" if limit else ""
     return ", ".join(part for part in (named, told) if part)
+
+
+def _collective(seq: int | None, op: str | None) -> str:
+    """`ALLREDUCE number 1,580`, as far as it is known."""
+    return " ".join(part for part in (op, f"number {seq:,}" if seq is not None else None) if part)
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
@@ -157,7 +157,7 @@ def _rank(text: str, printed: int | None) -> int | None:
     return int(found[1]) if found else printed
 
 
-def _main_group(calls: list[Call]) -> list[Call]:
+def _main_group(calls: Collection[Call]) -> list[Call]:
     """The calls of the group in which most ranks gave up; groups count on their own."""
     ranks: dict[str | None, set[int]] = {}
     for call in calls:
@@ -224,9 +224,10 @@ def _behind(calls: Sequence[Call], standings: dict[int, Standing], seq: int | No
             ranks = tuple(sorted(standing.rank for standing in behind if standing.enqueued == lowest))
             return Lag(verdict="behind", ranks=ranks, text=f"{ranks_text(ranks)} had not come to {what} (last {lowest:,})")
     numbers: dict[int, int] = {}
+    ops: dict[int, str | None] = {}
     for call in calls:
-        if call.seq is not None:
-            numbers[call.rank] = min(call.seq, numbers.get(call.rank, call.seq))
+        if call.seq is not None and call.seq <= numbers.get(call.rank, call.seq):
+            numbers[call.rank], ops[call.rank] = call.seq, call.op
     if len(set(numbers.values())) < 2:
         return None
     lowest = min(numbers.values())
@@ -234,10 +235,13 @@ def _behind(calls: Sequence[Call], standings: dict[int, Standing], seq: int | No
     if len(ranks) > len(numbers) / 2:
         return None
     sure = "" if calls[0].group is not None else ", if they share one group"
+    _, op = _stuck(calls)
+    (own, *others) = {ops[rank] for rank in ranks}
+    at = _collective(lowest, own if own != op and not others else None)
     return Lag(
         verdict="behind",
         ranks=ranks,
-        text=f"{ranks_text(ranks)} {'was' if len(ranks) == 1 else 'were'} furthest behind, at number {lowest:,}{sure}",
+        text=f"{ranks_text(ranks)} {'was' if len(ranks) == 1 else 'were'} furthest behind, at {at}{sure}",
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from xidwatch.core.answered import LASTING, PROOF_S, STATE
 from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
@@ -22,6 +22,9 @@ from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Rule, Scope, selected
 from xidwatch.core.runs import Run, fold_key
+
+if TYPE_CHECKING:
+    from xidwatch.core.collective import Call
 
 GPU_SILENCE_S = 180.0
 """Events of one GPU this far apart still belong together."""
@@ -54,6 +57,11 @@ _ACTS = ("boot", "driver_load", "gpu_reset")
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _NCCL_NOTES = ("nccl_state", "nccl_lagging", "nccl_world")
 _MOST_NOTES = 4096
+_MOST_APART = 100
+"""Of time-outs that are too many to be shown, so many collectives are kept apart: among them is the rank that differs."""
+_MOST_CALLS = 100_000
+_MOST_CALLS_AT_ONCE = 1024
+"""Ranks that are compared, in a log and in the daemon, which compares them again at every change."""
 _BRIDGES = ("pcieport", "nvidia", "pci", "vfio-pci", None)
 
 
@@ -93,6 +101,7 @@ class Case:
         link_bits: How often each (GPU, link, register, bit) of an Xid 74 was set.
         released: Pids of its hung tasks that have gone on or ended.
         notes: What NCCL said of its ranks, where a collective timed out.
+        calls: What each rank waited for when it gave up, also of those too many to be members of their own.
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
         rivals: What may as well have begun it, each with its host.
@@ -126,6 +135,7 @@ class Case:
     link_bits: Counter[tuple[PciAddress | None, int | None, int, int]] = field(default_factory=Counter)
     released: set[int] = field(default_factory=set)
     notes: list[Context] = field(default_factory=list)
+    calls: dict[Call, None] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     cause: Context | None = None
     rivals: list[tuple[Context | Event, str]] = field(default_factory=list)
@@ -214,6 +224,7 @@ class Correlator:
         self._index(host, case, finding)
         if event.kind == "nccl_timeout":
             self.timeouts = True
+            self._note_call(case, event)
             self._take_notes(host, case, event)
         return case
 
@@ -359,6 +370,12 @@ class Correlator:
         if len(case.notes) < _MOST_NOTES:
             case.notes.append(context)
         return [case]
+
+    def _note_call(self, case: Case, event: Event) -> None:
+        from xidwatch.core.collective import call_of
+
+        if (call := call_of(event)) is not None and len(case.calls) < (_MOST_CALLS_AT_ONCE if self._endless else _MOST_CALLS):
+            case.calls[call] = None
 
     def _take_notes(self, host: str, case: Case, event: Event) -> None:
         waiting = self._notes.pop(host, ())
@@ -633,6 +650,10 @@ class Correlator:
         if key not in case.folds and too_many:
             # Too many to be told apart: what they differ in is dropped, the count goes on.
             key = ("many", rule.id if len(case.folds) < _MOST_MEMBERS else "")
+            if isinstance(event.detail, UserspaceDetail) and event.detail.seq is not None:
+                apart = (*key, event.detail.seq, event.detail.op)
+                room = case.per_rule.get(rule.id, 0) < _MOST_MEMBERS_PER_RULE + _MOST_APART and len(case.folds) < _MOST_MEMBERS
+                key = apart if room or apart in case.folds else key
             finding = replace(finding, event=replace(event, pid=None, process=None, pid_role=None))
         if event.pid is not None and isinstance(event.detail, HungTaskDetail):
             case.released.discard(event.pid)
@@ -739,6 +760,7 @@ class Correlator:
         into.context.extend(context for context in other.context if context not in into.context)
         into.widened = into.widened or other.widened
         into.notes += other.notes
+        into.calls.update(other.calls)
         into.cause = into.cause or other.cause
         into.flaps.update(other.flaps)
         into.hosts.update(dict.fromkeys((other.host, *other.hosts) if elsewhere else other.hosts))

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from xidwatch.core.collective import call_of
 from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail
 from xidwatch.core.links import interface_of, is_ordinary, is_virtual
 from xidwatch.core.rule import RUNGS, Rule
@@ -142,12 +141,10 @@ def _earlier(one: float | None, other: float | None) -> float | None:
 
 
 def _job(case: Case) -> _Job:
-    job = _Job([case])
+    job = _Job([case], ranks={call.rank for call in case.calls})
     for event, _ in _timeouts(case):
         detail, at = event.detail, event.record.wall_us
         job.streams.add(event.record.stream)
-        if (call := call_of(event)) is not None:
-            job.ranks.add(call.rank)
         if at is None or not isinstance(detail, UserspaceDetail):
             continue
         waited = detail.ran_ms if detail.ran_ms is not None else detail.timeout_ms

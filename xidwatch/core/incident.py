@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xidwatch.core.event import Context, Event
 from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.record import Record
 from xidwatch.core.rule import FaultClass, Origin, Rule, Scope, Severity, When
+
+if TYPE_CHECKING:
+    from xidwatch.core.collective import Lag
 
 Role = Literal["root", "consequence", "context"]
 State = Literal["active", "awaiting_verification", "resolved"]
@@ -95,6 +98,8 @@ class Incident:
         unknowns: What is not known, and the one reading that would settle it.
         cause: The context line that began it, where no event did.
         rivals: What may as well have begun it: faults and links of other nodes as near in time.
+        lag: Which rank the others waited for, where time-outs are the root.
+        ranks: Those that gave up waiting for a collective, as far as the lines name them.
         figures: Clause that a program's own figures add to the sentence; "" without any.
         sentence: The verdict's one sentence about it.
         checks: Readings of the GPUs that confirm or contradict it, oldest first.
@@ -125,6 +130,8 @@ class Incident:
     unknowns: tuple[str, ...] = ()
     cause: Context | None = None
     rivals: tuple[Context | Event, ...] = ()
+    lag: Lag | None = None
+    ranks: frozenset[int] = frozenset()
     figures: str = ""
     sentence: str = ""
     machine: Machine = UNKNOWN

@@ -104,7 +104,7 @@ def judge(
         if item.root.finding.event.kind == "nccl_timeout" and item.wanted:
             from xidwatch.core.collective import who_lags
 
-            item.lag = who_lags((fold.finding.event for fold in item.case.folds.values()), item.case.notes)
+            item.lag = who_lags(item.case.calls, item.case.notes)
     incidents = [_incident(item, neighbours, names, rules, zone) for item in judged if item.wanted]
     incidents = [_placed(incident, machine_of) for incident in incidents]
     incidents = [replace(incident, sentence=sentence(incident, zone)) for incident in incidents]
@@ -429,6 +429,8 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         patterns=(*_again_phrases(item, zone), *(pattern.phrase for pattern in item.patterns)),
         context=tuple(case.context[:20]),
         rivals=tuple(rival for rival, _ in case.rivals),
+        lag=item.lag,
+        ranks=frozenset(call.rank for call in case.calls),
         excluded=tuple(_excluded(item, neighbours)),
         unknowns=tuple(_unknowns(item, recovery, rules)),
         checks=tuple(check for _, check in sorted(case.checks.items(), key=lambda pair: pair[1].record.wall_us or 0)),
@@ -465,7 +467,7 @@ def _figures(item: _Judged, names: Names) -> str:
         return clause(event, item.root.last, item.case.host, names)
     from xidwatch.core.collective import call_text
 
-    called = call_text(fold.finding.event for fold in item.case.folds.values())
+    called = call_text(item.case.calls)
     return "; ".join(part for part in (called, item.lag.text) if part)
 
 

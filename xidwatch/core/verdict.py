@@ -149,14 +149,13 @@ def _program(event: Event) -> str:
 
 
 def _waiting(incident: Incident) -> str:
-    """`Ranks 0, 1 and 2`; "" when no line names a rank."""
-    from xidwatch.core.collective import call_of, ranks_text
+    """`Ranks 0, 1 and 2`, without the one that is known to differ from them; "" when no line names a rank."""
+    from xidwatch.core.collective import ranks_text
 
-    calls = [call_of(member.finding.event) for member in incident.members]
-    ranks = sorted({call.rank for call in calls if call is not None})
-    if not ranks:
+    apart = incident.lag.apart if incident.lag is not None else frozenset()
+    if not (ranks := incident.ranks - apart or incident.ranks):
         return ""
-    text = ranks_text(ranks)
+    text = ranks_text(sorted(ranks))
     return text[:1].upper() + text[1:]
 
 
@@ -188,7 +187,8 @@ def _toll(incident: Incident, cause: Context | None = None) -> str:
     timeouts = [m.finding.event for m in followers if m.finding.event.kind == "nccl_timeout"]
     if own is not None and incident.members[own].finding.event.kind == "nccl_timeout":
         timeouts = []
-    ranks = _ranks(timeouts)
+    nameless = any(_is_nameless(event) for event in timeouts)
+    ranks = (len(incident.ranks) + nameless) if timeouts else 0
     elsewhere = dict.fromkeys(event.record.host for event in timeouts if event.record.host) if len(incident.hosts) > 1 else {}
     said, doubt = [], ""
     if torn - {None}:
@@ -200,7 +200,7 @@ def _toll(incident: Incident, cause: Context | None = None) -> str:
         more = f" and {len(stuck) - 2} more" if len(stuck) > 2 else ""
         said.append(f"left {names}{more} stuck in D state")
     if ranks:
-        whom = f"{len(ranks)} NCCL rank{'s' if len(ranks) != 1 else ''}{_on(list(elsewhere))}"
+        whom = f"{ranks:,} NCCL rank{'s' if ranks != 1 else ''}{_on(list(elsewhere))}"
         if incident.rivals or (cause is not None and is_ordinary(cause)):
             other = f"or {rivals_text(incident.rivals)}, or neither" if incident.rivals else "or not"
             doubt = f"; {whom} timed out, because of this {other}"
@@ -223,13 +223,11 @@ def rivals_text(rivals: Sequence[Context | Event]) -> str:
     return f"{' or '.join(named[:2])}{f' or {len(named) - 2} more' if len(named) > 2 else ''}"
 
 
-def _ranks(timeouts: list[Event]) -> set[int | None]:
-    """The ranks that gave up, None for those whose line names none."""
-    if not timeouts:
-        return set()
+def _is_nameless(timeout: Event) -> bool:
+    """Whether its line names no rank."""
     from xidwatch.core.collective import call_of
 
-    return {call.rank if (call := call_of(event)) is not None else None for event in timeouts}
+    return call_of(timeout) is None
 
 
 def _on(hosts: list[str]) -> str:

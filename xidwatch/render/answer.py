@@ -99,6 +99,13 @@ def _against_last(said: tuple[tuple[str, str], list[str]]) -> bool:
 def for_the_job(incident: Incident) -> str | None:
     """What the job's owner can do, where that differs from what the node's admin has to do."""
     root = incident.members[incident.root]
+    if incident.lag is not None and incident.lag.ranks:
+        from xidwatch.core.collective import ranks_text
+
+        named = ranks_text(incident.lag.ranks)
+        if incident.lag.verdict == "apart":
+            return f"Look at {named} first, and at what the program did there: {incident.lag.text}."
+        return f"Look at {named} first: log, node and stack (py-spy dump); restart the job without a node at fault."
     return next((member.finding.rule.tenant for member in (root, *incident.members) if member.finding.rule.tenant), None)
 
 

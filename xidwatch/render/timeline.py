@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import tzinfo
 
+from xidwatch.core.event import Event
 from xidwatch.core.incident import Incident, Member, Role
 from xidwatch.core.job import job_words
 from xidwatch.core.pci import PciAddress
@@ -47,7 +48,16 @@ def rows(incident: Incident) -> list[Row]:
         event = member.finding.event
         host = event.record.host if 1 < len(incident.hosts) <= _MOST_NODES or event.pci is not None else None
         role = "consequence" if incident.cause is not None and member.role == "root" else member.role
-        key: object = (event.kind, event.code, event.what, member.finding.rule.id, role, event.pci, host)
+        key: object = (
+            event.kind,
+            event.code,
+            event.what,
+            member.finding.rule.id,
+            role,
+            event.pci,
+            host,
+            _differs(event, incident),
+        )
         groups.setdefault("root" if index == incident.root and incident.cause is None else key, []).append(member)
     several, nodes = len(incident.gpus) > 1, len(incident.hosts) > 1
     found = [_row(group, show_gpu=several) for group in groups.values()]
@@ -67,6 +77,16 @@ def rows(incident: Incident) -> list[Row]:
     if nodes:
         found = [replace(row, text=f"{where}: {row.text}") if (where := _where(row)) else row for row in found]
     return sorted(found, key=_order)
+
+
+def _differs(event: Event, incident: Incident) -> bool:
+    """Whether it is the time-out of a rank that is known to differ from those that waited for it."""
+    if incident.lag is None or not incident.lag.apart or event.kind != "nccl_timeout":
+        return False
+    from xidwatch.core.collective import call_of
+
+    call = call_of(event)
+    return call is not None and call.rank in incident.lag.apart
 
 
 def _where(row: Row) -> str:
