@@ -879,12 +879,19 @@ def _kind(change: Change) -> str:
     return "ended" if change.incident.state == "resolved" and change.before.state != "resolved" else "changed"
 
 
+def _answers(incident: Incident) -> Iterator[tuple[object, ...]]:
+    """What the GPUs say of it; that one worked when it was looked at is no news."""
+    for check in incident.checks:
+        name = dict(check.facts)["check"]
+        yield from ((check.pci, name, fact) for fact in check.facts if fact[0] != "working")
+
+
 def _visible(incident: Incident) -> tuple[object, ...]:
     """What a person would see; a storm that only counts on is not told again and again."""
     return (
         incident.state, incident.severity, incident.fault_class, incident.recovery, incident.investigate, incident.gpus,
         incident.members[incident.root].finding.rule.id, incident.scope, incident.confidence,
-        tuple((check.pci, check.facts) for check in incident.checks),
+        frozenset(_answers(incident)),
     )  # fmt: skip
 
 
