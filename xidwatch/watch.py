@@ -40,6 +40,7 @@ from xidwatch.drawn import Drawn
 from xidwatch.errors import XidwatchError
 from xidwatch.gpus import SOURCE as GPUS
 from xidwatch.gpus import Gpus
+from xidwatch.sinks.claim import Claims
 from xidwatch.sinks.followers import Followers
 from xidwatch.sinks.history import Entry, History, Limits, Note, TotalKey
 from xidwatch.sinks.metrics import (
@@ -194,6 +195,7 @@ class Watch:
             if not Path(folder).is_dir():
                 with contextlib.suppress(OSError):
                     Path(folder).mkdir(parents=True, exist_ok=True)
+        self._claims = Claims((Path(config.run_dir) / "watch.lock", Path(config.state_dir) / "history.lock"))
         self._history = History.open(
             Path(config.state_dir) / "history.db",
             Limits(age_s=config.history.max_age_days * 86400.0, size_bytes=config.history.max_mb * 1_000_000),
@@ -274,6 +276,7 @@ class Watch:
         self._state_file.close()
         if not self._history.close(_CLOSE_S):
             _complain("the disk did not take the last of the history in time; it will be read again from the sources")
+        self._claims.close()
 
     def _catch_signals(self) -> None:
         if threading.current_thread() is not threading.main_thread():

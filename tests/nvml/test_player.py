@@ -161,7 +161,7 @@ def test_every_mistake_of_a_scenario_is_told(tmp_path: Path) -> None:
 def test_a_moment_that_never_comes_is_a_mistake(moment: str, tmp_path: Path) -> None:
     """What is no number of seconds from the start on is told, and not taken for one."""
     (tmp_path / "scenario.txt").write_text(f"count 1\nat {moment}\ncount 2\n")
-    with pytest.raises(XidwatchError, match="scenario.txt:2: 'at "):
+    with pytest.raises(XidwatchError, match=r"scenario\.txt:2: 'at "):
         read_scenario(tmp_path / "scenario.txt")
 
 

@@ -36,6 +36,7 @@ class Followers:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         self._listener.bind(str(path))
         os.chmod(path, 0o666)
+        self._own = _which(path)
         self._listener.listen(16)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
@@ -46,13 +47,14 @@ class Followers:
             self._send(follower, line)
 
     def close(self) -> None:
-        """Hang up on everybody and remove the socket."""
+        """Hang up on everybody and remove the socket, if it is still ours."""
         for follower in list(self._backlogs):
             self._drop(follower)
         self._selector.unregister(self._listener)
         self._listener.close()
         with contextlib.suppress(OSError):
-            self._path.unlink()
+            if _which(self._path) == self._own:
+                self._path.unlink()
 
     def _accept(self, _mask: int) -> None:
         try:
@@ -103,6 +105,11 @@ class Followers:
         if self._backlogs.pop(follower, None) is not None:
             self._selector.unregister(follower)
             follower.close()
+
+
+def _which(path: Path) -> tuple[int, int]:
+    found = os.lstat(path)
+    return found.st_dev, found.st_ino
 
 
 def _line(value: dict[str, Any]) -> bytes:
