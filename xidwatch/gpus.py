@@ -238,8 +238,8 @@ class Gpus:
             self._news.append(pci)
 
     def _touch(self, pci: PciAddress) -> None:
-        """Read its config space: by another thread, since a sick bus may keep it waiting."""
-        if any(gpu.pci == pci and gpu.asleep for gpu in self._found):
+        """Read its config space: by another thread, since a sick bus may keep it waiting; not of one that a guest has."""
+        if any(gpu.pci == pci and (gpu.asleep or gpu.driver not in ("nvidia", None)) for gpu in self._found):
             return
 
         def errand() -> None:

@@ -77,7 +77,7 @@ def _troubles(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iter
         yield "MISSING: " + (
             "it is not on the PCI bus" if not gpu["on_bus"] else "it is on the bus, and the driver does not know it"
         )
-    elif gpu["answer"] in _SILENT:
+    elif gpu["answer"] in _SILENT and gpu["driver"] in ("nvidia", None):
         dead = ", its PCI config space reads all ones" if gpu.get("config_space_dead") else ""
         yield f"{_SILENT[gpu['answer']]}{dead}"
     if gpu["row_remap_failed"]:
