@@ -416,3 +416,22 @@ def test_ten_thousand_ranks(tmp_path: Path, rules: RuleTable) -> None:
     (incident,) = explain(paths, SAME_EVERYWHERE, rules).incidents
     assert "made 10,000 NCCL ranks" in incident.sentence
     assert len(incident.members) < 500
+
+
+@pytest.mark.parametrize("given", [("a/node01", "b/node01"), ("a/node01/train.log", "b/node01/train.log")])
+def test_two_folders_of_one_name(given: tuple[str, ...], tmp_path: Path, rules: RuleTable) -> None:
+    """Folders of one name with the same logs in them are two nodes, named by what tells them apart."""
+    for parent, ranks in (("a", range(8)), ("b", range(8, 16))):
+        (tmp_path / parent / "node01").mkdir(parents=True)
+        (tmp_path / parent / "node01" / "train.log").write_text(waits(ranks))
+    found = explain([str(tmp_path / name) for name in given], SAME_EVERYWHERE, rules)
+    assert [("a/node01", "b/node01")] == [one.hosts for one in found.incidents]
+
+
+def test_one_node_in_two_folders(tmp_path: Path, rules: RuleTable) -> None:
+    """Logs of different kinds, each in a folder of the node's name, are one node's."""
+    for parent, name, text in (("kernel", "kern.log", kernel("node01", LOST)), ("app", "train.log", waits(range(8)))):
+        (tmp_path / parent / "node01").mkdir(parents=True)
+        (tmp_path / parent / "node01" / name).write_text(text)
+    found = explain([str(tmp_path / parent / "node01") for parent in ("kernel", "app")], SAME_EVERYWHERE, rules)
+    assert [("node01",)] == [one.hosts for one in found.incidents]

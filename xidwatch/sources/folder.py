@@ -100,7 +100,33 @@ def find_logs(paths: Sequence[str]) -> Found:
             if len(paths) == 1:
                 raise
             left.unread.append((path, str(reason).removeprefix(f"{path}: ")))
-    return Found(tuple(families), tuple(left.skipped), tuple(left.unread))
+    return Found(tuple(_told_apart(families)), tuple(left.skipped), tuple(left.unread))
+
+
+def _told_apart(families: list[Family]) -> list[Family]:
+    """`a/node01 b/node01` with the same logs in them are two nodes, named by as much of their paths as tells them apart.
+
+    Where their logs are of different names, as in `kernel/node01 app/node01`, they are one node's.
+    """
+    logs: dict[str, dict[str, set[str]]] = {}
+    for family in families:
+        if family.host is not None and family.folder:
+            inside = logs.setdefault(family.host, {}).setdefault(os.path.abspath(family.folder), set())
+            inside |= {_rotation(os.path.basename(path))[0] for path in family.paths}
+    names: dict[str, str] = {}
+    for folders in logs.values():
+        if len(folders) > 1 and sum(map(len, folders.values())) > len(set().union(*folders.values())):
+            names |= _shortest(list(folders))
+    return [replace(one, host=names.get(os.path.abspath(one.folder), one.host)) if one.host else one for one in families]
+
+
+def _shortest(folders: Sequence[str]) -> dict[str, str]:
+    """Each path with its last parts, as many as it takes for all to differ."""
+    for deep in range(2, max(len(Path(folder).parts) for folder in folders) + 1):
+        names = {folder: "/".join(Path(folder).parts[-deep:]) for folder in folders}
+        if len(set(names.values())) == len(folders):
+            return names
+    return {folder: folder for folder in folders}
 
 
 def reading_order(families: Sequence[Family]) -> list[Family]:
