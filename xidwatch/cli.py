@@ -377,7 +377,8 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
         epilog="`xidwatch COMMAND --help` tells more.",
     )
     parser.add_argument("--version", action="version", version=f"xidwatch {__version__}")
-    commands = parser.add_subparsers(title="commands")
+    # Without its name argparse would lay out a help page only to find it.
+    commands = parser.add_subparsers(title="commands", prog="xidwatch")
     for name, (summary, add) in _COMMANDS.items():
         if command == name:
             add(commands.add_parser(name, help=summary, formatter_class=argparse.RawDescriptionHelpFormatter))

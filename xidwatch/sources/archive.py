@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import select
-import shlex
 import stat
 import sys
 import zlib
@@ -237,7 +236,9 @@ def why_unreadable(path: str, reason: OSError) -> str:
             return f"a symbolic link to {os.readlink(path)}, which is not there"
         return "no such file; check the name, or give - to read standard input"
     if isinstance(reason, PermissionError):
-        return f"not readable by you; try: sudo xidwatch explain {shlex.quote(path)}"
+        from shlex import quote
+
+        return f"not readable by you; try: sudo xidwatch explain {quote(path)}"
     if reason.errno == errno.ELOOP:
         return "a loop of symbolic links; it leads to no file"
     return f"{reason.strerror or reason}; check the path and the disk it is on"
