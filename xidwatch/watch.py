@@ -34,7 +34,7 @@ from xidwatch.core.incident import Incident
 from xidwatch.core.machine import UNKNOWN, Machine, merged
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
-from xidwatch.core.standing import Check, Seen, checks, was_reset, worth_keeping
+from xidwatch.core.standing import Check, Seen, checks, named_readings, was_reset, worth_keeping
 from xidwatch.core.standing import noted as noted_check
 from xidwatch.drawn import Drawn
 from xidwatch.errors import XidwatchError
@@ -513,7 +513,7 @@ class Watch:
         first = incident.members[0].finding.event.record
         if first.wall_us is None or self._gpus is None:
             return False
-        names = [name for member in incident.members for name in member.finding.rule.confirm]
+        names, links = named_readings(incident, pci)
         known = {(check.pci, dict(check.facts)["check"]): check for check in incident.checks}
         lines = [member.last.last_record.wall_us or 0 for member in incident.members if member.finding.event.kind in _BY_DRIVER]
         last_us = max(lines, default=first.wall_us)
@@ -523,6 +523,7 @@ class Watch:
             since_us=first.wall_us,
             last_us=last_us,
             reset=was_reset(self._gpus.states_since(pci, last_us)),
+            links=links,
         )
         found = [
             check

@@ -16,7 +16,7 @@ from xidwatch.core.gpu import EccCount, GpuAnswer, GpuProcess, GpuState, Lost, N
 from xidwatch.core.incident import Incident
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
-from xidwatch.core.standing import Seen, checks, noted, was_reset, worth_keeping
+from xidwatch.core.standing import Seen, checks, named_readings, noted, was_reset, worth_keeping
 from xidwatch.render.answer import gpu_says
 from xidwatch.rulefiles import load_rules
 
@@ -80,10 +80,10 @@ class Node:
         states = self.states.get(slot.pci, [])
         before = [state for state in states if state.at_us < first]
         since = [state for state in states if state.at_us >= last]
+        names, links = named_readings(incident, slot.pci)
         seen = Seen(
-            slot=slot, before=before[-1] if before else None, since_us=first, last_us=last, reset=was_reset(since)
+            slot=slot, before=before[-1] if before else None, since_us=first, last_us=last, reset=was_reset(since), links=links
         )  # fmt: skip
-        names = [name for member in incident.members for name in member.finding.rule.confirm]
         known = {(check.pci, dict(check.facts)["check"]): check for check in incident.checks}
         for check in checks(names, seen, now_us):
             if worth_keeping(check, known.get((slot.pci, check.name))):
@@ -372,3 +372,56 @@ def test_errors_are_counted_where_they_show_first() -> None:
     node.answers(10, volatile(1, 3))
     assert "sure" == node.incident().confidence
     assert "1 uncorrected errors since the driver was loaded, 0 before" in texts(node.incident().checks)
+
+
+def said(incident: Incident) -> dict[tuple[str, str], str]:
+    """The answers by GPU and reading."""
+    facts = [(str(check.pci), dict(check.facts)) for check in incident.checks]
+    return {(gpu, fact["check"]): fact["answer"] for gpu, fact in facts}
+
+
+def test_what_spoke_against_a_loss_is_withdrawn_when_it_shows() -> None:
+    """It answers well at first, then is lost: nothing says any more that the driver asks nothing of it, or that it was found."""
+    node = Node()
+    node.answers(-30, BUSY)
+    node.line(0, OFF_BUS)
+    node.answers(1, BUSY)
+    assert "contradicts" not in node.incident().sentence
+    node.answers(6, BUSY)
+    assert "contradicts" in node.incident().sentence
+    node.answers(31, LOST)
+    incident = node.incident()
+    assert ("sure", None) == (incident.confidence, incident.driver_word)
+    assert "contradicts" not in incident.sentence
+    assert "contradicted" not in said(incident).values()
+    assert node.incident().checks == node.replayed().incident().checks
+
+
+def test_a_gpu_is_asked_only_about_its_own_lines() -> None:
+    """One is lost and another cannot remap, in one incident: neither is held against what the other's lines say."""
+    node = Node()
+    node.line(0, OFF_BUS)
+    node.line(
+        1,
+        "64, pid=4711, name=python3, Row Remapper Error: (0x00000000a4c1e000) - All reserved rows for bank are remapped",
+        pci=TWO,
+    )
+    node.answers(10, LOST)
+    node.answers(10, replace(IDLE, row_remap=RowRemap(correctable=0, uncorrectable=9, pending=False, failed=True)), pci=TWO)
+    answers = said(node.incident())
+    assert "confirmed" == answers[str(ONE), "gpu_not_found"] == answers[str(TWO), "row_remap_failure"]
+    assert {(str(TWO), "gpu_not_found"), (str(ONE), "row_remap_failure")}.isdisjoint(answers)
+
+
+def test_nothing_conflicts_where_the_program_is_at_fault() -> None:
+    """A program's own error asks nothing of the GPU, and nor does the driver: nobody is told of a contradiction."""
+    node = Node()
+    node.answers(-30, BUSY)
+    node.line(
+        0,
+        "31, pid=4711, name=python3, Ch 00000008, intr 10000000. MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f29_a0000000. Fault is of type FAULT_PDE ACCESS_TYPE_READ",
+    )
+    node.answers(10, BUSY)
+    incident = node.incident()
+    assert ("restart_app", None) == (incident.recovery.rung, incident.driver_word)
+    assert not [text for text in gpu_says(incident) if "asks nothing of it" in text]

@@ -27,7 +27,7 @@ from xidwatch.core.gpu import (
     Unresponsive,
 )
 from xidwatch.core.pci import PciAddress
-from xidwatch.core.standing import Check, Seen, checks
+from xidwatch.core.standing import SETTLED_US, Check, Seen, checks
 
 SLOT = PciAddress(0, 0x1B, 0)
 NOW_US, START_US = 2_000_000, 1_500_000
@@ -112,7 +112,13 @@ SILENT = Unresponsive(since_us=START_US, last_good=HEALTHY, why="deadline 10 s p
         ("nvml_stuck", "confirmed", "still blocked", seen(SILENT)),
         ("nvml_stuck", "contradicted", "NVML answers", seen(NOW)),
         ("nvml_stuck", "open", "not been asked since", seen(HEALTHY)),
-        ("nvlink_errors", "confirmed", "link 3 down", seen(replace(NOW, nvlinks=(link(0, active=False),)))),
+        ("nvlink_errors", "open", "whether before", seen(replace(NOW, nvlinks=(link(0, active=False),)))),
+        ("nvlink_errors", "confirmed", "link 3 down",
+         seen(replace(NOW, nvlinks=(link(0, active=False),)), replace(HEALTHY, nvlinks=(link(0),)))),
+        ("nvlink_errors", "contradicted", "link 3 down as before",
+         seen(replace(NOW, nvlinks=(link(0, active=False),)), replace(HEALTHY, nvlinks=(link(0, active=False),)))),
+        ("nvlink_errors", "confirmed", "link 3 down",
+         replace(seen(replace(NOW, nvlinks=(link(0, active=False),))), links=frozenset({3}))),
         ("nvlink_errors", "confirmed", "errors rose on link 3",
          seen(replace(NOW, nvlinks=(link(9),)), replace(HEALTHY, nvlinks=(link(4),)))),
         ("nvlink_errors", "contradicted", "have not moved",
@@ -158,6 +164,7 @@ def test_what_it_said_before_the_incident_is_no_answer() -> None:
         ("reset_gpu", "reboot_node", "asks less"),
         ("none", "reset_gpu", "asks nothing"),
         ("none", "none", None),
+        ("none", "restart_app", None),
         ("action_9", "reset_gpu", "asks less"),
     ],
 )
@@ -165,3 +172,10 @@ def test_the_drivers_demand_stands_beside_ours(action: str, rung: str, words: st
     """Agreement and disagreement are both said; only two that ask nothing need no word."""
     said = driver_word({SLOT: action}, rung)
     assert (words is None and said is None) or (words is not None and said is not None and words in said)
+
+
+@pytest.mark.parametrize("name", ["gpu_not_found", "nvml_stuck", "row_remap_pending", "recovery_action"])
+def test_a_good_answer_too_soon_leaves_it_open(name: str) -> None:
+    """Asked in the same moment a GPU that is about to be lost still answers: no reading speaks against the log yet."""
+    soon, later = (replace(seen(NOW), last_us=NOW_US - ago_us) for ago_us in (SETTLED_US - 1, SETTLED_US))
+    assert ["open", "contradicted"] == [answers(name, of=of)[name].answer for of in (soon, later)]

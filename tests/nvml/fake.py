@@ -25,7 +25,7 @@ from xidwatch.nvml.client import Clocks, Means, NvmlClient, Timing
 HERE = Path(__file__).parent
 SCENARIOS = HERE.parent.parent / "scenarios"
 SLOTS = tuple(PciAddress(0, bus, 0) for bus in (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF))
-QUICK = Timing(deadline_s=10.0, interval_s=3600.0, apart_s=0.0)
+QUICK = Timing(deadline_s=10.0, interval_s=3600.0, apart_s=0.0, again_s=())
 SOON_S = 20.0
 ALONE = Means(module=None, left_overs=lambda: ())
 """No module to look for, and no eye for what other tests leave behind on purpose."""

@@ -56,7 +56,9 @@ def driver_word(actions: Mapping[PciAddress, str], recovery: str) -> str | None:
         if rung == recovery:
             said.append(f"the driver itself asks the same of {pci}: {words}" if rung != "none" else "")
         elif rung == "none":
-            said.append(f"the driver itself asks nothing of {pci}; the vendor's catalogue asks for this step all the same")
+            # A program that is to be started anew is nothing that the driver would ask of a GPU.
+            if recovery in RUNGS and RUNGS.index(recovery) >= RUNGS.index("reset_gpu"):
+                said.append(f"the driver itself asks nothing of {pci}; the vendor's catalogue asks for this step all the same")
         else:
             more = "more" if rung in RUNGS and RUNGS.index(rung) > RUNGS.index(recovery) else "less"
             said.append(f"the driver itself asks {more} of {pci}: {words}")

@@ -28,6 +28,7 @@ from xidwatch.core.gpu import (
     Unresponsive,
     Utilization,
 )  # fmt: skip
+from xidwatch.core.incident import Incident
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 from xidwatch.core.verdict import span_text
@@ -49,6 +50,7 @@ class Seen:
         since_us: When the incident began, wall clock.
         last_us: When its last line was written; None for the first.
         reset: Counters have fallen since that line which only a reset or a driver load sets back.
+        links: Its NVLinks that the log names.
     """
 
     slot: Slot
@@ -56,6 +58,7 @@ class Seen:
     since_us: int
     last_us: int | None = None
     reset: bool = False
+    links: frozenset[int] = frozenset()
 
     @property
     def now(self) -> GpuState | None:
@@ -73,6 +76,7 @@ class Check:
         said: The reading, for a person.
         at_us: Wall clock of the reading.
         action: The driver's recovery action, where this is about it.
+        firm: It was heard long enough after the last line: if open, it takes the place of an answer that spoke against the log.
         marks: `dead`: its config space reads all ones; `repaired`: the row is remapped. Of its state as a whole: `working`, and
             `reset` since the last line.
     """
@@ -83,6 +87,7 @@ class Check:
     said: str
     at_us: int
     action: str | None = None
+    firm: bool = True
     marks: tuple[str, ...] = ()
 
 
@@ -97,7 +102,9 @@ def checks(names: Iterable[str], seen: Seen, now_us: int) -> Iterator[Check]:
         answer, said = check(seen)
         if name == "spare_rows" and answer != "confirmed":
             continue  # a warning of what may come; enough spare rows speak against nothing
-        state = seen.now
+        state, young = seen.now, _is_young(seen)
+        if young and answer == "contradicted":
+            answer, said = "open", f"{said}; the last line is too young for that to count"
         at_us = state.at_us if state else now_us
         yield Check(
             name=name,
@@ -105,24 +112,41 @@ def checks(names: Iterable[str], seen: Seen, now_us: int) -> Iterator[Check]:
             answer=answer,
             said=f"{said} ({_age(at_us, seen)})",
             at_us=at_us,
-            action=_action(state) if name == "recovery_action" else None,
+            action=_action(state) if name == "recovery_action" and answer != "open" else None,
+            firm=not young and (seen.slot.answer is not None or not seen.slot.on_bus),
             marks=_marks(name, seen),
         )
+
+
+def named_readings(incident: Incident, pci: PciAddress) -> tuple[list[str], frozenset[int]]:
+    """What a GPU is asked about: the readings that its own lines' rules name, and its NVLinks that these lines name."""
+    findings = [member.finding for member in incident.members if member.finding.event.pci in (pci, None)]
+    links = [getattr(finding.event.detail, "link", None) for finding in findings]
+    names = [name for finding in findings for name in finding.rule.confirm]
+    return names, frozenset(link for link in links if isinstance(link, int) and link >= 0)
 
 
 def worth_keeping(check: Check, known: Context | None) -> bool:
     """Whether an answer tells more than the one that is known: another one, or that all has been well for one more hour.
 
-    An open answer is worth nothing, but where the state as a whole is concerned: it interrupts what was well.
+    An open answer is worth nothing, but where it interrupts what was well: the state as a whole, and a reading that spoke
+    against the log and cannot be had any more.
     """
     facts = dict(known.facts) if known is not None else {}
     changed = (check.answer, check.action) != (facts.get("answer", "open"), facts.get("action"))
     told = {"dead", "reset", "repaired"}.intersection(check.marks) - facts.keys()
     if check.name != STATE:
-        return (changed and check.answer != "open") or bool(told)
+        withdrawn = check.firm and facts.get("answer") == "contradicted"
+        return (changed and (check.answer != "open" or withdrawn)) or bool(told)
     known_us = known.record.wall_us if known is not None else None
     an_hour = known_us is not None and check.answer == "contradicted" and check.at_us - known_us >= PROOF_S * 1e6
     return changed or an_hour or bool(told)
+
+
+def _is_young(seen: Seen) -> bool:
+    """Whether it told its state so soon after the last line that the fault may not have shown yet."""
+    state = seen.now
+    return state is not None and seen.last_us is not None and state.at_us - seen.last_us < SETTLED_US
 
 
 def _age(at_us: int, seen: Seen) -> str:
@@ -356,15 +380,21 @@ def _links(seen: Seen) -> Found:
         return _silent(seen)
     if not state.nvlinks:
         return "open", "its NVLinks cannot be read"
-    down = [link.link for link in state.nvlinks if not link.active]
     old = {link.link: link for link in seen.before.nvlinks} if seen.before else {}
+    # A card may be bridged in part: a link that was down before proves nothing.
+    off = [link.link for link in state.nvlinks if not link.active]
+    down = [one for one in off if one in seen.links or (one in old and old[one].active)]
+    unclear = [one for one in off if one not in old and one not in down]
     worse = [link.link for link in state.nvlinks if link.link in old and _errors(link) > _errors(old[link.link])]
     said = [f"link {_these(down)} down"] * bool(down) + [f"errors rose on link {_these(worse)}"] * bool(worse)
     if said:
         return "confirmed", "; ".join(said)
+    if unclear:
+        return "open", f"link {_these(unclear)} down; whether before, too, is not known"
+    which = f"link {_these(off)} down as before, all others are up" if off else "all links are up"
     if not old and any(_errors(link) for link in state.nvlinks):
-        return "open", "all links are up; they count errors, how many before is not known"
-    return "contradicted", "all links are up, and their error counters have not moved"
+        return "open", f"{which}; they count errors, how many before is not known"
+    return "contradicted", f"{which}, and the error counters have not moved"
 
 
 def _errors(link: NvLink) -> int:
@@ -402,8 +432,6 @@ def _state(seen: Seen) -> Found:
         return _silent(seen)
     if wrong := list(_wrong(state, seen.before)):
         return "confirmed", "; ".join(wrong)
-    if seen.last_us is not None and state.at_us - seen.last_us < SETTLED_US:
-        return "open", "it answers and asks for nothing; the last line is too young for that to count"
     done = "it has been reset, " if seen.reset else ""
     return "contradicted", f"{done}it answers, the driver asks nothing, and nothing waits for a reset"
 

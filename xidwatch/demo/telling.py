@@ -11,6 +11,7 @@ from typing import Any
 
 from xidwatch.demo.theatre import NotAsTold, Series, Theatre
 from xidwatch.render.answer import WHEN
+from xidwatch.render.as_gpus import check_lines
 from xidwatch.render.layout import Line, columns, paint, wrap
 from xidwatch.render.wording import END_REASONS
 from xidwatch.rulefiles import load_rules
@@ -229,9 +230,9 @@ class Play:
     def confirmed(self, incident: dict[str, Any], check: str) -> None:
         """The GPU itself, asked through NVML, says the same; all that it confirms is shown."""
         said = self.theatre.until(lambda: self._said(incident["id"], check), f"the GPU confirms: {check}")
-        for one in said:
-            if one["answer"] == "confirmed":
-                self.note(f"confirmed: {one['said']}")
+        for line in check_lines({"checks": said}):
+            if (text := line.removeprefix("  The GPU: ")).startswith("confirmed"):
+                self.note(text)
 
     def _said(self, id_: str, check: str) -> list[dict[str, Any]]:
         found = [one["checks"] for one in self.theatre.incidents() if one["id"] == id_]

@@ -59,11 +59,13 @@ class Timing:
         interval_s: Between samples, while every GPU that answered has persistence mode on. With it off only `ask` asks: the
             driver would set the GPU up and down again each time.
         apart_s: The least time between the beginnings of two samples, however many events ask.
+        again_s: So long after the latest event it is asked again: a GPU may answer well for a moment and then be lost.
     """
 
     deadline_s: float = 10.0
     interval_s: float = 60.0
     apart_s: float = 5.0
+    again_s: tuple[float, ...] = (5.0, 30.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +157,7 @@ class NvmlClient:
         self._why: str | None = None
         self._counts = _Counts()
         self._wanted, self._released = True, False
+        self._again_s: tuple[float, ...] = ()
         self._began_s = self._ended_s = self._looked_s = _NEVER_S
         self._left: tuple[int, ...] = ()
         self._left_from_s = self._clocks.steady_s()
@@ -204,8 +207,9 @@ class NvmlClient:
             self._bury(child, how)
 
     def ask(self) -> None:
-        """A sample is wanted as soon as may be: something happened that the GPU can confirm or deny."""
-        self._wanted = True
+        """A sample is wanted as soon as may be, and some more a little later: something happened that the GPU may know of."""
+        now_s = self._clocks.steady_s()
+        self._wanted, self._again_s = True, tuple(now_s + after_s for after_s in self._timing.again_s)
 
     def expect(self, gpus: Iterable[PciAddress]) -> None:
         """GPUs that should be there (from PCI, or an earlier run): each gets an answer, if only `NotFound`."""
@@ -257,7 +261,9 @@ class NvmlClient:
             return None
         if self._wanted:
             return self._began_s + self._timing.apart_s
-        return self._began_s + max(self._timing.interval_s, self._timing.apart_s) if self._asks_by_itself() else None
+        regular = [self._began_s + self._timing.interval_s] if self._asks_by_itself() else []
+        next_s = min([*regular, *self._again_s[:1]], default=None)
+        return None if next_s is None else max(next_s, self._began_s + self._timing.apart_s)
 
     def _asks_by_itself(self) -> bool:
         """With persistence mode off asking wakes the GPU: only events, and the way back from silence, are worth that."""
@@ -268,6 +274,7 @@ class NvmlClient:
 
     def _begin(self, now_s: float) -> None:
         self._began_s, self._wanted = now_s, False
+        self._again_s = tuple(due_s for due_s in self._again_s if due_s > now_s)
         child = self._child or self._start()
         if child is None:
             return

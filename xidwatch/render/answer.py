@@ -85,7 +85,9 @@ def gpu_says(incident: Incident) -> list[str]:
     answered = {(check.pci, facts.get("answer")) for check, facts in said if facts.get("check") != STATE}
     for check, facts in said:
         reading, answer, gpu = facts.get("check"), facts.get("answer", "open"), str(check.pci)
-        known = (check.pci, answer) in answered if reading == STATE else reading == "recovery_action" and incident.driver_word
+        known = (check.pci, answer) in answered if reading == STATE else reading == "recovery_action" and (
+            incident.driver_word or answer != "confirmed"
+        )  # fmt: skip
         if not known:
             word = "no longer" if "was" in facts else answer
             found.setdefault((word, check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)

@@ -51,7 +51,9 @@ def check_lines(incident: Mapping[str, Any]) -> list[str]:
     checks = incident.get("checks") or []
     said = {(check["gpu"], check["answer"]) for check in checks if check["check"] != STATE}
     told = {"recovery_action"} if incident.get("driver_word") else set()
-    shown = [check for check in checks if check["check"] not in told]
+    # That the driver asks nothing is told where it is set beside what we ask.
+    content = [check for check in checks if check["check"] == "recovery_action" and check["answer"] != "confirmed"]
+    shown = [check for check in checks if check["check"] not in told and check not in content]
     shown = [check for check in shown if check["check"] != STATE or (check["gpu"], check["answer"]) not in said]
     words = ["no longer" if check.get("was") else check["answer"] for check in shown]
     return [f"  The GPU: {word}: {visible(check['said'])}" for word, check in zip(words, shown, strict=True)]
