@@ -331,8 +331,9 @@ def status_text(state: dict[str, Any]) -> str:
         lines += check_lines(incident)
         if incident.get("driver_word"):
             lines.append(f"  The driver: {visible(incident['driver_word'])}")
-    lines += gpu_lines(state)
-    lines += blocked_lines(state, time.time_ns() // 1000 if age_s <= STALE_S else state["time_us"])
+    now_us = time.time_ns() // 1000 if age_s <= STALE_S else state["time_us"]
+    lines += gpu_lines(state, now_us)
+    lines += blocked_lines(state, now_us)
     lines.append("")
     for source in state["sources"]:
         word = "up" if source["up"] else "DOWN"

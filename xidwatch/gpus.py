@@ -81,9 +81,9 @@ class Gpus:
     def tick(self) -> None:
         """Begin the sample that is due; notice one that is late."""
         if self._nvml is not None:
-            stuck = self._nvml.health().stuck_s > 0
+            before = self.standing()
             self._nvml.tick()
-            if (self._nvml.health().stuck_s > 0) != stuck:
+            if self.standing() != before:
                 self._weigh(self._nvml)
 
     def due_s(self) -> float | None:
@@ -151,6 +151,11 @@ class Gpus:
             "asked": True, "up": way.up, "why": way.why,
             "stuck_s": way.stuck_s, "sample_age_s": way.sample_age_s, "released": way.released,
         }  # fmt: skip
+
+    def standing(self) -> tuple[object, ...]:
+        """What of the way to NVML a person would call a change; seconds that grow are none."""
+        way = self.way()
+        return way["up"], way["why"], way["released"], way["stuck_s"] > 0
 
     def driver_version(self) -> str | None:
         """As NVML tells it."""

@@ -486,9 +486,7 @@ class Watch:
             return
         self._consulted = self._gpus.told()
         slots = {slot.pci: slot for slot in self._gpus.slots()}
-        way = self._gpus.way()
-        own: tuple[object, ...] = (way["up"], way["released"], way["stuck_s"] > 0)
-        if (standings := [own, *(standing(slot) for slot in slots.values())]) != self._standings:
+        if (standings := [self._gpus.standing(), *(standing(slot) for slot in slots.values())]) != self._standings:
             self._standings = standings
             self._put_state()
         doubtful = list(self._doubtful()) if slots else []

@@ -12,6 +12,7 @@ import pytest
 
 from tests.nvml.fake import SLOTS
 from tests.nvml.staged import Staged, staged, write_scenario
+from tests.nvml.test_stuck_daemon import children_of
 from tests.system.live import until
 from xidwatch.nvml.scenario import shipped_scenarios
 from xidwatch.render.as_gpus import gpu_table, is_missing_any
@@ -231,3 +232,20 @@ def test_released_gpus_are_left_alone(node: Staged) -> None:
     assert 0 == node.command("nvml", "resume").returncode
     node.wait(lambda state: any(gpu["row_remap_pending"] for gpu in state["gpus"]) and not state["nvml"]["released"])
     write_scenario(node.folder, "healthy")
+
+
+def test_state_tells_at_once_how_the_way_to_nvml_is(tmp_path: Path) -> None:
+    """First answer, silence, the stuck child's end, release: each is in state.json when it happens, not a minute later."""
+    write_scenario(tmp_path, "healthy", timing="2 0.5 0.05")
+    with staged(tmp_path) as node:
+        node.wait(lambda state: state["nvml"]["up"])
+        write_scenario(tmp_path, "d_state", timing="2 0.5 0.05")
+        node.wait(lambda state: state["nvml"]["stuck_s"] and "still blocked" in state["nvml"]["why"])
+        # Nothing more is written while it stays so; whoever reads it counts on.
+        until(lambda: "not answered for 3 s" in node.command("status").stdout, what="seconds that grow")
+        (child,) = children_of(node.child.pid)
+        assert "still blocked" in node.command("status").stdout
+        write_scenario(tmp_path, "blocked_init", timing="2 0.5 0.05")
+        node.wait(lambda state: state["nvml"]["why"] == f"child {child} did not answer in 2 s, and has ended since")
+        assert 0 == node.command("nvml", "release").returncode
+        node.wait(lambda state: state["nvml"]["released"])

@@ -36,10 +36,21 @@ def read_daemon(state: object, now_us: int) -> Daemon:
         nvml_asks=_may(nvml, "asked", bool) is True,
         nvml_up=_may(nvml, "up", bool),
         nvml_released=_may(nvml, "released", bool) or False,
-        nvml_stuck_s=_may(nvml, "stuck_s", float) or 0.0,
+        nvml_stuck_s=stuck_s(nvml, (now_us - written_us) / 1e6),
         expected_gpus=_may(whole, "expected_gpus", int),
         gpus=None if gpus is None else tuple(read_gpu(one) for one in _items(whole, "gpus")),
     )
+
+
+def stuck_s(nvml: Mapping[str, Any], age_s: float) -> float:
+    """For how long NVML has been silent at present, by a state that was written `age_s` ago; 0.0 when it was not.
+
+    Raises:
+        ValueError: it is no number.
+    """
+    then_s = _may(nvml, "stuck_s", float) or 0.0
+    # The daemon writes anew when the silence ends: until then it grows.
+    return then_s + max(0.0, age_s) if then_s > 0 else 0.0
 
 
 def read_trouble(incident: object) -> Trouble:

@@ -7,7 +7,7 @@ from typing import Any
 
 from xidwatch.core.answered import STATE
 from xidwatch.core.census import banks_text
-from xidwatch.core.daemonstate import read_gpu
+from xidwatch.core.daemonstate import read_gpu, stuck_s
 from xidwatch.core.slower import links_down, links_text, slowdown_text
 from xidwatch.render.layout import visible
 
@@ -20,7 +20,7 @@ _SILENT = {
 }
 
 
-def gpu_lines(state: Mapping[str, Any]) -> list[str]:
+def gpu_lines(state: Mapping[str, Any], now_us: int) -> list[str]:
     """Lines for `status`: only GPUs with something to say, and how many there are; none on a machine without."""
     gpus = state.get("gpus") or []
     troubled = [(gpu, list(_troubles(gpu, gpus))) for gpu in gpus]
@@ -39,8 +39,8 @@ def gpu_lines(state: Mapping[str, Any]) -> list[str]:
     way = state.get("nvml") or {}
     if way.get("released"):
         lines.append("NVML is released: no GPU is asked until `xidwatch nvml resume`")
-    elif way.get("stuck_s"):
-        lines.append(f"NVML has not answered for {way['stuck_s']:.0f} s: {visible(str(way.get('why') or 'no reason known'))}")
+    elif silent_s := stuck_s(way, (now_us - state["time_us"]) / 1e6):
+        lines.append(f"NVML has not answered for {silent_s:.0f} s: {visible(str(way.get('why') or 'no reason known'))}")
     elif way.get("up") is False:
         lines.append(f"NVML does not answer: {visible(str(way.get('why') or 'no reason known'))}")
     return ["", *lines] if lines else []
