@@ -25,6 +25,7 @@ MODEL_BUG = (
     "NVRM: Xid (PCI:0000:3b:00): 31, pid=900, name=python3, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS "
     "GPCCLIENT_T1_2 faulted @ 0x7f21_4a000000. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
 )
+BUS = "RuntimeError: CUDA error: unspecified launch failure"
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
 
@@ -435,3 +436,29 @@ def test_one_node_in_two_folders(tmp_path: Path, rules: RuleTable) -> None:
         (tmp_path / parent / "node01" / name).write_text(text)
     found = explain([str(tmp_path / parent / "node01") for parent in ("kernel", "app")], SAME_EVERYWHERE, rules)
     assert [("node01",)] == [one.hosts for one in found.incidents]
+
+
+@pytest.mark.parametrize(
+    "program", [waits(range(8), 600.0 - 5 * 3600), f"{(T0 - timedelta(hours=5)):%Y-%m-%d %H:%M:%S} {BUS}\n"]
+)
+def test_a_log_without_a_zone(program: str, fleet: Fleet) -> None:
+    """Where only whole hours keep a program's lines from a fault, the report says which option settles it."""
+    found = fleet(node01={"kern.log": kernel("node01", LOST)}, node02={"train.log": program})
+    hints = [text for one in found.incidents for text in one.unknowns if "`--tz`" in text]
+    if "NCCL" in program:
+        assert ["5 hours later they would stand beside Xid 79 of node01: `--tz` says it"] == [
+            text.split(", and ")[1] for text in hints
+        ]
+    else:
+        assert [] == hints  # a program's own error on another node is no sign
+    found = fleet(node03={"kern.log": kernel("node03", LOST)}, node04={"train.log": waits(range(8), 600.0 - 5.4 * 3600)})
+    assert not any("`--tz`" in text for one in found.incidents for text in one.unknowns)
+
+
+def test_an_echo_without_a_zone(tmp_path: Path, rules: RuleTable) -> None:
+    """A program's error hours from the fault that it tells of is hinted at, too."""
+    (tmp_path / "kern.log").write_text(kernel("gpu01", MODEL_BUG))
+    local = f"{T0 - timedelta(hours=5):%Y-%m-%d %H:%M:%S}"
+    (tmp_path / "app.log").write_text(f"{local} RuntimeError: CUDA error: an illegal memory access was encountered\n")
+    found = explain([str(tmp_path / "app.log"), str(tmp_path / "kern.log")], SAME_EVERYWHERE, rules)
+    assert 1 == sum("5 hours later" in text and "Xid 31" in text for one in found.incidents for text in one.unknowns)

@@ -24,6 +24,7 @@ from xidwatch.core.parse import Further, Parser
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 from xidwatch.core.runs import Run, Runs, run_key
+from xidwatch.core.zones import hint_zones
 from xidwatch.errors import XidwatchError
 from xidwatch.homes import Homes
 from xidwatch.sources.lastwords import Boot, PstoreInput, is_pstore
@@ -133,6 +134,7 @@ def explain_records(
         from xidwatch.core.fleet import join_fleet
 
         join_fleet(correlator)
+    hint_zones(correlator.cases)
     for (stream, host), record in reading.ends():
         correlator.tick(record, at_home.host(stream, host or None) or "")
     incidents = judge(

@@ -104,6 +104,7 @@ class Case:
         calls: What each rank waited for when it gave up, also of those too many to be members of their own.
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
+        zone_hint: Hours by which a program's clock may be off for want of a zone, and the fault beside which it then stood.
         rivals: What may as well have begun it, each with its host.
         flaps: Links by (host, interface) that were down for so many seconds only, about when it began.
         checks: What the GPUs say of it: latest answer by (GPU, reading).
@@ -138,6 +139,7 @@ class Case:
     calls: dict[Call, None] = field(default_factory=dict)
     hosts: dict[str, None] = field(default_factory=dict)
     cause: Context | None = None
+    zone_hint: tuple[int, Event] | None = None
     rivals: list[tuple[Context | Event, str]] = field(default_factory=list)
     flaps: dict[tuple[str, str], float] = field(default_factory=dict)
     clock_spread_s: float | None = None

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail
 from xidwatch.core.links import interface_of, is_ordinary, is_virtual
 from xidwatch.core.rule import RUNGS, Rule
+from xidwatch.core.zones import hours_apart
 
 if TYPE_CHECKING:
     from xidwatch.core.correlate import Case, Correlator
@@ -30,7 +31,6 @@ _HOME_S = 30.0
 """How much nearer a fault counts on a node of the job itself."""
 _USUAL_TIMEOUT_S = 600.0
 """PyTorch's own limit since 2.2, where the line gives none."""
-_MOST_HOURS = 14
 _MOMENTS_S = 10.0
 _MOST_SHOWN = 8
 _LEAST_CAUSE = 20
@@ -226,7 +226,7 @@ def _zone_apart(job: _Job, cause: _Cause) -> bool:
     if fault is None or fault.wall_us is None or job.began_us is None or not unsaid or not at_home:
         return False
     gap = (job.began_us - fault.wall_us) / 1e6
-    return 1 <= abs(round(gap / 3600)) <= _MOST_HOURS and abs(gap - 3600 * round(gap / 3600)) <= _LATE_S
+    return hours_apart(gap) is not None
 
 
 def _came_up(correlator: Correlator) -> _Ups:

@@ -710,6 +710,15 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
     if event.kind == "xid" and event.pci is None:
         yield "which GPU: the line does not name its address"
     yield from _fleet_unknowns(case, event)
+    if case.zone_hint is not None:
+        hours, fault = case.zone_hint
+        of = f" of {fault.record.host}" if fault.record.host else ""
+        way = "earlier" if hours > 0 else "later"
+        count = f"{abs(hours)} hour{'s' if abs(hours) != 1 else ''}"
+        yield (
+            f"which time zone its log is in: the lines name none, and {count} {way} they would stand beside "
+            f"{event_name(fault)}{of}: `--tz` says it"
+        )
     if case.rivals:
         from xidwatch.core.verdict import rivals_text
 
