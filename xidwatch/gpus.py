@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from xidwatch.core.census import Card, Slot, card_of, census
-from xidwatch.core.gpu import Driver, GpuState, Lost, NotFound, Unresponsive, last_good
+from xidwatch.core.gpu import Driver, GpuState, Lost, NotFound, Refused, Unresponsive, last_good
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.regime import Look, latest_before, look
 from xidwatch.errors import XidwatchError
@@ -65,6 +65,8 @@ class Gpus:
         self._told = 0
         self._cards: dict[PciAddress, Card] = {}
         self._news: list[PciAddress] = []
+        self._heard_us: dict[PciAddress, int] = {}
+        self._other_until_us: dict[PciAddress, int] = {}
         self._dead: dict[PciAddress, bool | None] = {}
         self._touched: dict[PciAddress, type] = {}
         self._errands = Errands(lambda: self.changed())  # noqa: PLW0108  # the daemon sets it later
@@ -136,6 +138,10 @@ class Gpus:
         """Cards that were seen for the first time, or anew in their slots, since the last call."""
         found, self._news = self._news, []
         return [(pci, self._cards[pci]) for pci in found if pci in self._cards]
+
+    def other_until_us(self, pci: PciAddress) -> int | None:
+        """When a slot was last heard of before its present card took another's place; None where it did not."""
+        return self._other_until_us.get(pci)
 
     def slots(self) -> tuple[Slot, ...]:
         """How every slot stands."""
@@ -232,6 +238,8 @@ class Gpus:
             elif isinstance(answer, Lost | NotFound | Unresponsive) and self._touched.get(pci) is not type(answer):
                 self._touched[pci] = type(answer)
                 self._touch(pci)
+            if isinstance(answer, GpuState | Refused | NotFound):
+                self._heard_us[pci] = answer.at_us
 
     def _meet(self, pci: PciAddress, card: Card | None) -> None:
         if card is None:
@@ -239,6 +247,8 @@ class Gpus:
         known = self._cards.get(pci)
         card = card if known is None else card.with_what_is_known(known)
         if card != known:
+            if known is not None and known.gpu_uuid != card.gpu_uuid and pci in self._heard_us:
+                self._other_until_us[pci] = self._heard_us[pci]
             self._cards[pci] = card
             self._news.append(pci)
 

@@ -422,7 +422,8 @@ class Watch:
         """Remember which card sits where: another one in a slot ends what the old one had, and one that is gone is missed."""
         now_us = self._clocks.wall_us()
         for pci, card in cards:
-            context = noted(pci, card, now_us, self._host)
+            until_us = self._gpus.other_until_us(pci) if self._gpus is not None else None
+            context = noted(pci, card, now_us, self._host, until_us)
             self.engine.note(context)
             identity = f"gpu/{pci}/{card.gpu_uuid}/{now_us}"
             self._history.append(Entry(identity=identity, source=GPUS, wall_us=now_us, item=encode(context)))

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from tests.nvml.states import HEALTHY
-from xidwatch.core.census import Slot
+from xidwatch.core.census import Card, Slot
+from xidwatch.core.census import noted as noted_card
 from xidwatch.core.codec import decode, encode
 from xidwatch.core.engine import Engine
 from xidwatch.core.event import Context, Event
@@ -72,6 +73,15 @@ class Node:
         for incident in list(self.engine.incidents.values()):
             if str(pci) in incident.gpus and (incident.state != "resolved" or incident.end_reason == "unconfirmed_old"):
                 self._ask(incident, slot, now_us)
+        self.engine.changes(now_us)
+
+    def card(self, second: float, name: str, heard_s: float | None = None) -> None:
+        """This card answers in the slot; before another one took its place the slot was last heard of then."""
+        now_us = START_US + round(second * 1e6)
+        until_us = START_US + round(heard_s * 1e6) if heard_s is not None else None
+        context = noted_card(ONE, Card(gpu_uuid=f"GPU-{name}"), now_us, HOST, until_us)
+        self.engine.note(context)
+        self.kept.append((f"card/{now_us}", context, now_us))
         self.engine.changes(now_us)
 
     def _ask(self, incident: Incident, slot: Slot, now_us: int) -> None:
@@ -425,3 +435,31 @@ def test_nothing_conflicts_where_the_program_is_at_fault() -> None:
     incident = node.incident()
     assert ("restart_app", None) == (incident.recovery.rung, incident.driver_word)
     assert not [text for text in gpu_says(incident) if "asks nothing of it" in text]
+
+
+def test_a_new_cards_fault_is_not_ended_with_the_old_ones() -> None:
+    """A line between the last word of the old card and the first of the new one is the new one's: its incident stands."""
+    node = Node()
+    node.card(-30, "old")
+    node.line(4.9, DOUBLE_BIT)
+    node.answers(10, IDLE)
+    node.line(17.033, DOUBLE_BIT)
+    node.card(17.07, "new", heard_s=10.02)
+    for one in (node, node.replayed()):
+        found = [
+            (incident.state, incident.end_reason, incident.members[0].count, incident.members[0].finding.event.gpu_uuid)
+            for incident in one.engine.incidents.values()
+        ]
+        assert [("resolved", "gpu_replaced", 1, "GPU-old"), ("active", None, 1, "GPU-new")] == found
+
+
+def test_a_line_of_the_new_card_alone_stays_its_own() -> None:
+    """All lines came since the slot was last heard of: nothing ends; what came before ends all the same."""
+    stands = []
+    for heard_s in (-10.0, 5.0, None):
+        node = Node()
+        node.card(-30, "old")
+        node.line(0, DOUBLE_BIT)
+        node.card(6, "new", heard_s=heard_s)
+        stands.append((node.incident().state, node.incident().members[0].finding.event.gpu_uuid))
+    assert [("active", "GPU-new"), ("resolved", "GPU-old"), ("resolved", "GPU-old")] == stands

@@ -19,6 +19,8 @@ ASIDE = frozenset({"sram_threshold", "recovery_action"})
 """Readings that bear a fault out, and whose absence does not speak against it."""
 LASTING = frozenset({"row_remap_failure", "sram_threshold"})
 """What lives in the GPU's InfoROM: while a reading says so, no boot, reset or silence ends the incident."""
+OTHER_UNTIL = "other_until_us"
+"""Fact of a new card in a slot: when the slot was last heard of before it, so that lines since then are of the new card."""
 PROOF_S = 3600.0
 """So long must a GPU have been well before what was doubtful counts as over."""
 _RUNG_OF = {"drain_and_reset": "reset_gpu", "system_reboot": "reboot_node"}

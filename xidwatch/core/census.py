@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from xidwatch.core.answered import OTHER_UNTIL
 from xidwatch.core.event import Context, Event, NvrmDetail
 from xidwatch.core.gpu import GpuAnswer, GpuState, NotFound, Place, Refused, SpareRows, Utilization, last_good
 from xidwatch.core.gpuword import gpu_of
@@ -83,10 +84,16 @@ def card_of(answer: GpuAnswer | None) -> Card | None:
     return Card(gpu_uuid=_text(who.gpu_uuid), serial=_text(who.serial), name=_text(who.name), place=where)
 
 
-def noted(pci: PciAddress, card: Card, at_us: int, host: str) -> Context:
-    """What history keeps of a card, so that it is missed after a restart, too."""
+def noted(pci: PciAddress, card: Card, at_us: int, host: str, other_until_us: int | None = None) -> Context:
+    """What history keeps of a card, so that it is missed after a restart, too.
+
+    Args:
+        other_until_us: When the slot was last heard of before this card answered in it; None when it was not.
+    """
     named = {"uuid": card.gpu_uuid, "serial": card.serial, "name": card.name, "place": card.place}
     facts = (_BY, *((key, value) for key, value in named.items() if value))
+    if other_until_us is not None:
+        facts = (*facts, (OTHER_UNTIL, str(other_until_us)))
     record = Record(text=f"GPU {pci}: {card or 'seen'}", wall_us=at_us, host=host or None)
     return Context(kind=KIND, record=record, pci=pci, facts=facts)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from xidwatch.core.answered import LASTING, PROOF_S, STATE
+from xidwatch.core.answered import LASTING, OTHER_UNTIL, PROOF_S, STATE
 from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
@@ -249,7 +249,7 @@ class Correlator:
             # Text that a user can write into a kernel line proves nothing and ends nothing.
             return []
         if (changed := self.book.note(host, context)) is not None:
-            self._end_slot(host, changed, context)
+            return list(self._end_slot(host, changed, context))
         self._note_act(host, context)
         if context.kind == "boot":
             self.tick(context.record, host)
@@ -793,12 +793,50 @@ class Correlator:
             doubtful = case.has("lost") or any(RUNGS.index(w.finding.rule.recovery) > ladder for w in case.wishes.values())
             self.end(case, reason, context, "awaiting_verification" if doubtful else "resolved")
 
-    def _end_slot(self, host: str, pci: PciAddress, context: Context) -> None:
-        """Another UUID in the slot ends what the old card had, and inherits nothing."""
-        for case in self._cases.values():
+    def _end_slot(self, host: str, pci: PciAddress, context: Context) -> Iterator[Case]:
+        """Another UUID in the slot ends what the old card had, and inherits nothing; gives the cases of the new card.
+
+        A line since the slot was last heard of before is the new card's.
+        """
+        until = dict(context.facts).get(OTHER_UNTIL)
+        since = replace(context.record, wall_us=int(until)) if until is not None and until.isdigit() else None
+        for case in list(self._cases.values()):
             slots = {fold.finding.event.pci for fold in case.folds.values() if fold.finding.event.pci is not None}
-            if case.host == host and case.state != "resolved" and slots == {pci}:
+            if case.host != host or case.state == "resolved" or slots != {pci}:
+                continue
+            if since is None or not _is_since(case.last.last_record, since):
                 self.end(case, "gpu_replaced", context)
+            elif _is_since(case.first.record, since):
+                uuid = self.book.uuid(host, pci)
+                for fold in case.folds.values():
+                    fold.finding = replace(fold.finding, event=replace(fold.finding.event, gpu_uuid=uuid))
+                case.changes += 1
+                yield case
+            else:
+                yield self._part(case, since)
+                self.end(case, "gpu_replaced", context)
+
+    def _part(self, case: Case, since: Record) -> Case:
+        """A new case of what a case has had since then; what was counted together cannot be counted apart."""
+        late = [(key, fold) for key, fold in case.folds.items() if _is_since(fold.last.last_record, since)]
+        self._order += 1
+        first = min((_first_since(fold, since) for _, fold in late), key=lambda event: event.record.wall_us or 0)
+        new = self._open(case.host, first)
+        for key, fold in late:
+            event = _first_since(fold, since)
+            whole = event is fold.finding.event
+            run = Run(event, fold.last, fold.count if whole else 1, fold.lines if whole else fold.last.lines, not whole)
+            finding = replace(fold.finding, event=replace(event, gpu_uuid=None))
+            if whole:
+                del case.folds[key]
+            else:
+                fold.count, fold.lines = max(1, fold.count - 1), max(1, fold.lines - fold.last.lines)
+                fold.last = fold.finding.event
+            self._add(new, finding, run)
+            self._index(case.host, new, finding)
+        case.last = max((fold.last for fold in case.folds.values()), key=lambda event: event.record.wall_us or 0)
+        case.changes += 1
+        return new
 
     def _keep_loose(self, finding: Finding, run: Run) -> None:
         key = (self.host_of(finding.event.record), *fold_key(finding.event))
@@ -849,6 +887,16 @@ def _topic_of(finding: Finding) -> str:
     """What a program's error is joined by: its kind, or that memory ran out, which has nothing to do with any fault."""
     alone = finding.rule.follows == () and finding.event.kind in ("torch_oom", "cuda_error")
     return "out of memory" if alone else finding.event.kind
+
+
+def _first_since(fold: Fold, since: Record) -> Event:
+    """Its first occurrence since then, as far as single ones are kept."""
+    return fold.finding.event if _is_since(fold.finding.event.record, since) else fold.last
+
+
+def _is_since(record: Record, since: Record) -> bool:
+    gap = gap_s(since, record)
+    return gap is not None and gap > 0
 
 
 def _may_echo(case: Case, rule: Rule) -> bool:
