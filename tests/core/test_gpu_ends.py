@@ -421,6 +421,8 @@ def test_a_gpu_is_asked_only_about_its_own_lines() -> None:
     answers = said(node.incident())
     assert "confirmed" == answers[str(ONE), "gpu_not_found"] == answers[str(TWO), "row_remap_failure"]
     assert {(str(TWO), "gpu_not_found"), (str(ONE), "row_remap_failure")}.isdisjoint(answers)
+    (why,) = (demand.why for demand in node.incident().investigate if demand.rung == "field_diagnostic")
+    assert str(TWO) in why and str(ONE) not in why
 
 
 def test_nothing_conflicts_where_the_program_is_at_fault() -> None:
@@ -446,11 +448,11 @@ def test_a_new_cards_fault_is_not_ended_with_the_old_ones() -> None:
     node.line(17.033, DOUBLE_BIT)
     node.card(17.07, "new", heard_s=10.02)
     for one in (node, node.replayed()):
-        found = [
+        found = {
             (incident.state, incident.end_reason, incident.members[0].count, incident.members[0].finding.event.gpu_uuid)
             for incident in one.engine.incidents.values()
-        ]
-        assert [("resolved", "gpu_replaced", 1, "GPU-old"), ("active", None, 1, "GPU-new")] == found
+        }
+        assert {("resolved", "gpu_replaced", 1, "GPU-old"), ("active", None, 1, "GPU-new")} == found
 
 
 def test_a_line_of_the_new_card_alone_stays_its_own() -> None:

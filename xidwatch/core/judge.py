@@ -518,6 +518,21 @@ def _confirmed(item: _Judged, rules: RuleTable) -> list[Reading]:
     return [reading for reading in rules.readings if reading.id in names] if names else []
 
 
+def _confirming(item: _Judged, name: str) -> set[PciAddress | None]:
+    """The GPUs of which this reading is confirmed."""
+    return {
+        pci for (pci, check), context in item.case.checks.items()
+        if check == name and dict(context.facts).get("answer") == "confirmed"
+    }  # fmt: skip
+
+
+def _of_another(item: _Judged, gpus: set[PciAddress | None]) -> str:
+    """`GPU 0000:9d:00.0: ` where what is asked for is not about the card that the sentence names; else ""."""
+    if item.root.finding.event.pci in (None, *gpus) or None in gpus:
+        return ""
+    return f"GPU {', '.join(sorted(map(str, gpus)))}: "
+
+
 def _severity(item: _Judged, demands: list[Rule], rules: RuleTable) -> Severity:
     words = [rule.severity for rule in demands if not rule.context] or [item.root.finding.rule.severity]
     words += [pattern.severity for pattern in item.patterns if pattern.severity]
@@ -559,7 +574,8 @@ def _investigate(
     severity = _severity(item, [one.rule for one in members], rules)
     demands: dict[str, str] = {}
     for reading in _confirmed(item, rules):
-        demands.update(dict.fromkeys(reading.investigate, reading.explain))
+        of = _of_another(item, _confirming(item, reading.id))
+        demands.update(dict.fromkeys(reading.investigate, f"{of}{reading.explain}"))
     if item.escalated is not None:
         demands.update(dict.fromkeys(item.escalated.escalation.investigate, item.escalated.escalation.explain))
     for pattern in item.patterns:
@@ -571,8 +587,11 @@ def _investigate(
             demands.setdefault(rung, decider.why)
     for one in members:
         if one.rule.persistent:
+            of = _of_another(item, {one.finding.event.pci})
             for rung in one.rule.investigate:
-                demands.setdefault(rung, one.why)
+                why = demands.setdefault(rung, f"{of}{one.why}")
+                if of and of not in why:
+                    demands[rung] = f"{why.rstrip('.')}; {of}{one.why}"
     if severity == "info" and not item.patterns and item.escalated is None:
         demands.pop("contact_support", None)
     return tuple(Demand(rung=rung, why=why) for rung, why in demands.items())

@@ -162,7 +162,8 @@ class _Report:
         found = list(self._around(incident))
         left = [demand for demand in incident.investigate if demand is not look_now(incident)]
         for place, demand in enumerate(left):
-            why = f" ({words})" if not place and (words := reason(demand, incident)) else ""
+            told = not place or any(gpu in demand.why for gpu in incident.gpus)
+            why = f" ({words})" if told and (words := reason(demand, incident)) else ""
             found += self._plain("" if place else "Look into:", [say(self.rules, demand.rung, incident) + why])
             found += self._commands(demand, incident, 2)
         found += self._plain("Again:", [seen] if (seen := again(incident, self.zone)) else [])
