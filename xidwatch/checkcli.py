@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import os
 import selectors
 import shutil
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from xidwatch.config import CONFIG_FILE, Config, load_config
 from xidwatch.core.daemonstate import read_daemon
-from xidwatch.core.fitness import FABRIC_MANAGER, Fitness, judge_fitness, judge_strictly
+from xidwatch.core.fitness import FABRIC_MANAGER, Fitness, judge_fitness, judge_strictly, word_of
 from xidwatch.core.gpu import NodeAnswer
 from xidwatch.core.gpuword import gpu_of
 from xidwatch.core.node import BusGpu, Daemon, Gpu, Node, NvmlWay
@@ -28,6 +27,7 @@ from xidwatch.core.pci import parse_pci
 from xidwatch.core.remark import Remark
 from xidwatch.core.remarks import remarks_on
 from xidwatch.core.remarks_jobs import WATCHED
+from xidwatch.core.stateshape import read_json
 from xidwatch.nvml.client import Means, NvmlClient, Timing
 from xidwatch.nvml.kin import blocked_anywhere, own_command, started_us
 from xidwatch.plainfile import read_state_bytes
@@ -128,7 +128,8 @@ def look(root: Path, config: Config) -> Node:
     way, way_why = _way(bus, watching, config)
     awake = [gpu.pci for gpu in bus if not gpu.asleep]
     files = NodeLook(root, awake, _PROGRAMS, sorted(WATCHED))
-    asked = _Asked(gpus=watching.gpus if watching is not None and watching.gpus is not None and way == "daemon" else ())
+    word = word_of(watching) if watching is not None else None
+    asked = _Asked(gpus=word[1] if word is not None else ())
     if way == "asked" and (blocked := blocked_anywhere()):
         way, way_why = "blocked", f"pid {blocked[0]} of an earlier question is in D state"
         asked = _Asked(gpus=_blocked(bus, started_us(blocked[0])))
@@ -168,7 +169,7 @@ def _bus(root: Path, daemon: Daemon | None) -> tuple[BusGpu, ...]:
 def read_state(path: Path, now_us: int) -> tuple[Daemon | None, str | None]:
     """What the daemon wrote, and why it cannot be relied upon; None when it can."""
     try:
-        daemon = read_daemon(json.loads(read_state_bytes(path)), now_us)
+        daemon = read_daemon(read_json(read_state_bytes(path)), now_us)
     except FileNotFoundError:
         return None, f"{path} is not there"
     except OSError as error:
@@ -182,10 +183,8 @@ def read_state(path: Path, now_us: int) -> tuple[Daemon | None, str | None]:
 
 def _way(bus: tuple[BusGpu, ...], daemon: Daemon | None, config: Config) -> tuple[NvmlWay, str | None]:
     """Who asks NVML, and why nobody does."""
-    if daemon is not None and daemon.gpus:
-        if daemon.nvml_released:
-            return "released", None
-        return ("daemon", None) if daemon.nvml_asks else ("off", "the daemon does not ask it")
+    if daemon is not None and (word := word_of(daemon)) is not None:
+        return word[0], "the daemon does not ask it" if word[0] == "off" else None
     ours = [gpu for gpu in bus if gpu.driver in (None, "nvidia")]
     if not ours:
         return "needless", None

@@ -8,6 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,7 +60,10 @@ def add_follow(parser: argparse.ArgumentParser) -> None:
 def add_status(parser: argparse.ArgumentParser) -> None:
     """`xidwatch status`: what the daemon knows."""
     parser.description = "Sources, active incidents and the next step, as the daemon last wrote them."
-    parser.epilog = "exit status: 0 fit, 1 not fit (a critical incident), 2 not known (the daemon does not watch), 3 a bug"
+    parser.epilog = (
+        "exit status: 0 fit, 1 not fit (a critical incident, or a GPU for which `xidwatch check` says so), "
+        "2 not known (the daemon does not watch), 3 a bug"
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="default: text")
     _config_argument(parser)
     _folder_arguments(parser)
@@ -263,20 +267,34 @@ def _status(options: argparse.Namespace) -> int:
         sys.stdout.write(status_text(state))
     if time.time() - state["time_us"] / 1e6 > STALE_S:
         return 2
+    return 1 if _is_unfit(state) else 0
+
+
+def _is_unfit(state: dict[str, Any]) -> bool:
+    """Whether `check` would say so from this state, and also in maintenance."""
+    from xidwatch.core.daemonstate import read_daemon
+    from xidwatch.core.fitness import judge_told
     from xidwatch.render.as_gpus import is_missing_any
 
-    critical = any(incident["severity"] == "critical" for incident in state["incidents"])
-    return 1 if critical or is_missing_any(state) else 0
+    now_us = time.time_ns() // 1000
+    uptime = Path("/proc/uptime")
+    texts = {str(uptime): uptime.read_text(encoding="ascii")} if uptime.exists() else {}
+    told = replace(read_daemon(state, now_us), maintenance=None)
+    return is_missing_any(state) or judge_told(told, now_us, texts).verdict == "not_fit"
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """state.json as the daemon last wrote it.
 
     Raises:
-        XidwatchError: it is not there or cannot be read.
+        XidwatchError: it is not there, cannot be read, or lacks a part that a command shows.
     """
+    from xidwatch.core.daemonstate import read_daemon
+    from xidwatch.core.stateshape import read_shaped
+
     try:
-        state = json.loads(read_state_bytes(path))
+        state = read_shaped(read_state_bytes(path))
+        read_daemon(state, time.time_ns() // 1000)
     except FileNotFoundError:
         raise XidwatchError(
             f"{path}: not there; `xidwatch watch` does not run on this node, or elsewhere (--run-dir)"
@@ -284,15 +302,10 @@ def read_state(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise XidwatchError(f"{path}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
-        raise XidwatchError(f"{path} cannot be understood: {error}") from error
-    if not isinstance(state, dict) or not isinstance(state.get("time_us"), int) or not _has_incidents(state):
-        raise XidwatchError(f"{path} is not what the daemon writes; read it with the program of the same version")
+        raise XidwatchError(
+            f"{path} is not what the daemon writes: {error}; read it with the program of the same version"
+        ) from error
     return state
-
-
-def _has_incidents(state: dict[str, Any]) -> bool:
-    found = state.get("incidents")
-    return isinstance(found, list) and all(isinstance(one, dict) for one in found)
 
 
 def status_text(state: dict[str, Any]) -> str:

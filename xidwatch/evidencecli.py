@@ -19,6 +19,7 @@ from xidwatch.core.evidence import Item, manifest, masked
 from xidwatch.core.incident import HostReport, Postmortem
 from xidwatch.core.machine import UNKNOWN
 from xidwatch.core.pci import PciAddress, parse_pci
+from xidwatch.core.stateshape import read_json
 from xidwatch.errors import XidwatchError
 from xidwatch.evidence import (
     Past,
@@ -197,7 +198,7 @@ def _is_here(told: _Told, *, on_bus: bool) -> bool:
 
 def _state(path: Path) -> dict[str, Any]:
     try:
-        state = json.loads(read_state_bytes(path))
+        state = read_json(read_state_bytes(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return state if isinstance(state, dict) else {}

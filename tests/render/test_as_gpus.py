@@ -16,14 +16,14 @@ SLOT = PciAddress(0, 0x1B, 0)
 def state(driver: str | None) -> dict[str, Any]:
     """state.json of a GPU that NVML does not know any more, bound to this driver."""
     slots = census({SLOT: driver}, {SLOT: NotFound(at_us=5, last_good=HEALTHY)}, {SLOT: card_of(HEALTHY) or Card()}, {})
-    return {"gpus": [slot_object(slot) for slot in slots], "nvml": {}}
+    return {"time_us": 0, "gpus": [slot_object(slot) for slot in slots], "nvml": {}}
 
 
 def test_one_that_a_guest_has_is_no_trouble() -> None:
     """Bound to vfio-pci it is told as that, and nothing is held against it; bound to nvidia it is missed."""
     assert "0000:1b:00.0  bound to vfio-pci" in gpu_table(state("vfio-pci"))
-    assert "0000:1b:00.0" not in " ".join(gpu_lines(state("vfio-pci")))
-    assert "MISSING" in " ".join(gpu_lines(state("nvidia")))
+    assert "0000:1b:00.0" not in " ".join(gpu_lines(state("vfio-pci"), 0))
+    assert "MISSING" in " ".join(gpu_lines(state("nvidia"), 0))
 
 
 def test_the_summary_is_left_out_where_a_reading_says_the_same() -> None:

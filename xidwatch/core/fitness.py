@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from xidwatch.core.node import HOST_PID_NAMESPACE, Gpu, Node, Trouble
+from xidwatch.core.node import HOST_PID_NAMESPACE, BusGpu, Daemon, Gpu, Node, NvmlWay, Tree, Trouble
 from xidwatch.core.remark import Remark
 from xidwatch.core.slower import links_down, links_text, slowdown_text
 
@@ -79,6 +79,26 @@ def judge_fitness(node: Node, *, warnings_count: bool = False) -> Fitness:
         warnings=_folded(warnings),
         summary=_summary(node),
     )
+
+
+def judge_told(daemon: Daemon, now_us: int, texts: Mapping[str, str]) -> Fitness:
+    """The verdict from nothing but the daemon's word; `texts` are files of the node, such as /proc/uptime."""
+    told = daemon.gpus or ()
+    bus = tuple(BusGpu(pci=gpu.pci, driver=gpu.driver) for gpu in told if gpu.on_bus)
+    way, gpus = word_of(daemon) or ("needless", ())
+    return judge_fitness(
+        Node(now_us=now_us, host="", tree=Tree(texts=texts), bus=bus, daemon=daemon, gpus=gpus, nvml=way,
+             expected_gpus=daemon.expected_gpus)
+    )  # fmt: skip
+
+
+def word_of(daemon: Daemon) -> tuple[NvmlWay, tuple[Gpu, ...]] | None:
+    """How the daemon's GPUs came to speak, and what they say; None when it knows of none."""
+    if not daemon.gpus:
+        return None
+    if daemon.nvml_released:
+        return "released", ()
+    return ("daemon", daemon.gpus) if daemon.nvml_asks else ("off", ())
 
 
 def judge_strictly(fitness: Fitness, remarks: Sequence[Remark]) -> Fitness:

@@ -111,7 +111,7 @@ def _listed(front: str, parts: list[str]) -> Iterator[str]:
 
 
 def _words(job: dict[str, Any] | None) -> str:
-    return job_words(Job(**job)) if job else ""
+    return job_words(Job(**{name: job[name] for name in Job.__slots__ if name in job})) if job else ""
 
 
 def _process(one: dict[str, Any]) -> str:
