@@ -1,12 +1,13 @@
 """What looking for tasks in D state costs: processor time of one look at all tasks, and the share of a core at its interval.
 
-Usage: python -m bench.procscan [TASKS ...]        default: 2000 20000
+default: 2000 20000
 
 Processes with ten threads each stand for a busy node; all of them sleep, and all are ended afterwards.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import statistics
@@ -97,4 +98,6 @@ def report(cost_s: float, tasks: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main([int(size) for size in sys.argv[1:]] or [2000, 20_000]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sizes", metavar="TASKS", type=int, nargs="*", default=[2000, 20_000], help="how many tasks sleep")
+    sys.exit(main(parser.parse_args().sizes))

@@ -120,6 +120,7 @@ def _readings() -> Iterable[TotalKey]:
         yield "xidwatch_gpu_missing", (gpu,)
         yield "xidwatch_row_remap_pending", (gpu,)
         yield "xidwatch_row_remap_failure", (gpu,)
+        yield "xidwatch_memory_banks", (gpu, ("spare_rows", "one"))
         yield "xidwatch_throttle_active", (gpu, ("reason", "sw_power_cap"))
         for errors in ("corrected", "uncorrected_dram", "uncorrected_sram", "sram_threshold"):
             yield "xidwatch_ecc_errors_total", (gpu, ("kind", errors))

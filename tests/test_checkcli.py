@@ -167,6 +167,7 @@ def test_one_gpu_that_blocks_leaves_the_others_word(fake: Fake, root: Root, caps
         ({"row_remap_failed": True}, 1, "not fit: 0000:61:00.0 row remap failed"),
         ({"config_space_dead": True}, 1, "not fit: 0000:61:00.0 does not answer on the bus"),
         ({"config_space_dead": True, "answer": "lost"}, 1, "not fit: 0000:61:00.0 lost"),
+        ({"banks_without_spare_rows": {"one_left": 3, "none_left": 0}}, 0, "fit: 8 GPUs, no critical incident; 1 warning"),
         ({"banks_without_spare_rows": {"one_left": 3, "none_left": 1}}, 0, "fit: 8 GPUs, no critical incident; 1 warning"),
         ({"row_remap_pending": True}, 0, "fit: 8 GPUs, no critical incident; 1 warning"),
         ({"sram_threshold_exceeded": True}, 0, "fit: 8 GPUs, no critical incident; 1 warning"),

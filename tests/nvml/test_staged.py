@@ -83,7 +83,7 @@ CASES = (
     Case("blocked", 3, {"answer": "unresponsive", "serial": "1652923000103"}, (("xidwatch_nvml_up", {}, 0),)),
     Case("blocked_init", 0, {"answer": "unresponsive"}, (("xidwatch_nvml_up", {}, 0),)),
     Case("old_driver", 0, {"answer": "state", "recovery_action": None, "row_remap_pending": None, "serial": "0324918000000"},
-         (("xidwatch_gpus", {"source": "nvml"}, 1),), "memory waits to be repaired"),
+         (("xidwatch_gpus", {"source": "nvml"}, 1),), "memory pages wait to be retired"),
     Case("blackwell", 0, {"place": "chassis 1820224000123, slot 9, tray 4, module 2"}, (), "tray 4"),
 )  # fmt: skip
 ASKED_BY_EVENTS = {"persistence_off"}

@@ -92,6 +92,7 @@ def read_gpu(slot: object) -> Gpu:
         answer=_may(one, "answer", str),
         config_space_dead=_may(one, "config_space_dead", bool),
         banks_without_rows=_may(banks, "none_left", int),
+        banks_with_one_row=_may(banks, "one_left", int),
         since_us=_may(one, "since_us", int),
         missing=_may(one, "missing", bool) or False,
         gpu_uuid=_may(one, "gpu_uuid", str),

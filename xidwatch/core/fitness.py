@@ -134,6 +134,9 @@ def _mild(node: Node) -> Iterator[Finding]:
         if gpu.banks_without_rows and not gpu.row_remap_failed:
             yield _about(gpu, "spare_rows", "a bank has no spare row left", "a memory bank has no spare row left: the next "
                          "uncorrectable error there ends in an RMA", f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.pci}")  # fmt: skip
+        elif gpu.banks_with_one_row and not gpu.row_remap_failed:
+            yield _about(gpu, "spare_rows", "a bank has one spare row left", "a memory bank has used 7 of its 8 spare rows: "
+                         "plan for its replacement", f"nvidia-smi -q -d ROW_REMAPPER -i {gpu.pci}")  # fmt: skip
         if gpu.pages_pending:
             yield _about(gpu, "pages_pending", "page retirement pending", "a memory page waits to be retired at the next reset",
                          f"nvidia-smi -q -d PAGE_RETIREMENT -i {gpu.pci}")  # fmt: skip

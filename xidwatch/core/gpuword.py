@@ -39,6 +39,7 @@ def gpu_of(pci: str, answer: GpuAnswer) -> Gpu:
         row_remap_pending=rows.pending if isinstance(rows, RowRemap) else None,
         row_remap_failed=rows.failed if isinstance(rows, RowRemap) else None,
         banks_without_rows=answer.spare_rows.none if isinstance(answer.spare_rows, SpareRows) else None,
+        banks_with_one_row=answer.spare_rows.low if isinstance(answer.spare_rows, SpareRows) else None,
         pages_pending=_known(answer.retired_pages.pending),
         sram_threshold_exceeded=sram.threshold_exceeded if isinstance(sram, Sram) else None,
         ecc_enabled=_known(answer.ecc_enabled),

@@ -66,7 +66,7 @@ class Gpu:
         missing: Expected in this slot and not there.
         config_space_dead: It reads all ones: the GPU no longer answers on the bus.
         place: Chassis, slot and tray of the card, for whoever pulls it.
-        banks_without_rows: Memory banks that have no spare row left.
+        banks_without_rows, banks_with_one_row: Memory banks that have no spare row left, or one.
         recovery_action: The driver's own demand, "none" when it has none.
         mig_pending: The MIG mode after the next reset.
         slowed_by: Those of `HARDWARE_SLOWDOWN` that hold at present; empty when none does.
@@ -89,6 +89,7 @@ class Gpu:
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
     banks_without_rows: int | None = None
+    banks_with_one_row: int | None = None
     pages_pending: bool | None = None
     sram_threshold_exceeded: bool | None = None
     ecc_enabled: bool | None = None

@@ -84,8 +84,10 @@ def _troubles(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iter
         yield f"{_SILENT[gpu['answer']]}{dead}"
     if gpu["row_remap_failed"]:
         yield "a row could not be remapped: field diagnostic, then RMA"
-    elif gpu["row_remap_pending"] or gpu["pages_pending"]:
+    elif gpu["row_remap_pending"]:
         yield "memory waits to be repaired: drain, then reset"
+    if gpu["pages_pending"]:
+        yield "memory pages wait to be retired: drain, then reset"
     if gpu["sram_threshold_exceeded"]:
         yield "SRAM error threshold exceeded: field diagnostic"
     banks = gpu.get("banks_without_spare_rows") or {}

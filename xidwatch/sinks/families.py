@@ -59,6 +59,7 @@ FAMILIES = (
     Family("xidwatch_ecc_errors_total", "counter", ("gpu", "kind"), "Memory errors that the GPU itself counts."),
     Family("xidwatch_row_remap_pending", "gauge", ("gpu",), "1 while a row waits for a reset to be remapped."),
     Family("xidwatch_row_remap_failure", "gauge", ("gpu",), "1 when no spare row was left."),
+    Family("xidwatch_memory_banks", "gauge", ("gpu", "spare_rows"), "Banks with that many spare rows left: one or none."),
     Family("xidwatch_throttle_active", "gauge", ("gpu", "reason"), "1 while the GPU clocks down for this reason."),
     Family("xidwatch_regime", "gauge", ("gpu", "regime"), "1 for what bounds the GPU's work at present."),
     Family("xidwatch_nvml_up", "gauge", (), "1 when NVML answered last time."),

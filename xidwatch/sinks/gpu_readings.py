@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xidwatch.core.answered import RECOVERY_ACTIONS
-from xidwatch.core.gpu import Driver, DriverAnswer, GpuAnswer, GpuState, RowRemap
+from xidwatch.core.gpu import Driver, DriverAnswer, GpuAnswer, GpuState, RowRemap, SpareRows
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.regime import look
 from xidwatch.sinks.history import TotalKey
@@ -15,7 +15,7 @@ _NO_THROTTLE = frozenset({"idle", "applications_clocks", "display_clocks"})
 
 
 def readings(gpus: Mapping[PciAddress, GpuAnswer], driver: DriverAnswer | None = None) -> dict[TotalKey, float]:
-    """Series of `xidwatch_gpu_info`, `_gpus`, `_driver_recovery_action`, `_ecc_errors_total`, `_row_remap_*`, `_throttle_*`.
+    """Series of `xidwatch_gpu_info`, `_gpus`, `_driver_recovery_action`, `_regime`, of memory and of clocks.
 
     The memory errors of a GPU that is silent now are told as they were last, since a total never falls.
     Without an answer by NVML as a whole, how many GPUs it knows is unknown.
@@ -44,6 +44,10 @@ def _state(gpu: str, state: GpuState, driver_version: str) -> dict[TotalKey, flo
     if isinstance(state.row_remap, RowRemap):
         series["xidwatch_row_remap_pending", (("gpu", gpu),)] = float(state.row_remap.pending)
         series["xidwatch_row_remap_failure", (("gpu", gpu),)] = float(state.row_remap.failed)
+    if isinstance(state.spare_rows, SpareRows):
+        for left, banks in (("none", state.spare_rows.none), ("one", state.spare_rows.low)):
+            if banks:
+                series["xidwatch_memory_banks", (("gpu", gpu), ("spare_rows", left))] = float(banks)
     series["xidwatch_regime", (("gpu", gpu), ("regime", look(state).regime))] = 1.0
     if isinstance(state.clock_reasons, tuple):
         for reason in state.clock_reasons:
