@@ -1,9 +1,10 @@
-"""How long from the kernel's line to /metrics and to a follower of the socket, which the hook is.
+"""How long from the kernel's line to /metrics, to a follower of the socket, and to the operator's program.
 
-    python -m bench.latency [--real] [--busy] [--stalled] [--lines N]
+    python -m bench.latency [--real | --journal] [--busy] [--stalled] [--lines N]
 
-A pipe stands for /dev/kmsg; --real writes to the device itself (root, and a daemon that accepts injected lines).
---busy keeps every core busy meanwhile; --stalled freezes the file system that the history lies on (root).
+A pipe stands for /dev/kmsg; --real writes to the device itself, --journal reads what a journald of its own makes of that
+(both: root, and a daemon that accepts injected lines). --busy keeps every core busy meanwhile; --stalled freezes the file
+system that the history lies on (root).
 The time to /metrics is that until an answer which shows the line is there as a whole: asked again and again, so that it
 contains the scrape under way when the line came and the one behind it.
 """
@@ -64,8 +65,42 @@ class Follower:
         self._socket.close()
 
 
+class Hook:
+    """`xidwatch hook` with a program that notes when it was run for which incident."""
+
+    def __init__(self, daemon: Watched) -> None:
+        self._told, program, config = (daemon.folder / name for name in ("told", "program", "hook.toml"))
+        self._told.touch()
+        program.write_text(f'#!/bin/sh\nread -r message\necho "$(date +%s.%N) $message" >> {self._told}\n', encoding="utf-8")
+        program.chmod(0o755)
+        config.write_text(
+            f'run_dir = "{daemon.folder}/run"\nstate_dir = "{daemon.folder}/hook"\n'
+            f'[hook]\ncommand = ["{program}"]\nmin_severity = "info"\n',
+            encoding="utf-8",
+        )  # fmt: skip
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", "xidwatch", "hook", "--config", str(config)], stderr=subprocess.DEVNULL
+        )
+
+    def told_at(self, gpu: str, deadline_s: float) -> float:
+        """When the program was run for an incident of this GPU, on the wall clock."""
+        end = time.monotonic() + deadline_s
+        while time.monotonic() < end:
+            for line in self._told.read_text(encoding="utf-8").splitlines():
+                if gpu in line:
+                    return float(line.split()[0])
+            time.sleep(0.002)
+        return time.time()
+
+    def close(self) -> None:
+        """End it."""
+        self._child.terminate()
+        self._child.wait(20)
+
+
 def measure(name: str, daemon: Watched, write: Callable[[str], None], lines: int) -> None:
     """Print the figures of one way in, for each kind of line."""
+    measure_hook(name, daemon, write, lines // 4)
     follower = Follower(daemon.folder / "run" / "follow.sock")
     for number, (kind, (code, message)) in enumerate(_KINDS.items()):
         shown, told = [], []
@@ -83,6 +118,20 @@ def measure(name: str, daemon: Watched, write: Callable[[str], None], lines: int
             time.sleep(_PAUSE_S * random.random())
         print(f"latency: {name}: {kind}: to /metrics {_told(shown)}, to a follower {_told(told)}; {load()}", flush=True)
     follower.close()
+
+
+def measure_hook(name: str, daemon: Watched, write: Callable[[str], None], lines: int) -> None:
+    """Print how long it takes until the operator's program runs."""
+    hook, took = Hook(daemon), []
+    try:
+        for n in range(lines + 1):
+            gpu, start = f"{(_FIRST + 5000 + n) % 0xFFFF:04x}:{0x10 + n % 0xE0:02x}:00", time.time()
+            write(f"NVRM: Xid (PCI:{gpu}): 31, pid={_FIRST + 5000 + n}, name=python3, {_KINDS['an Xid of one line (31)'][1]}")
+            took.append(hook.told_at(gpu, _DEADLINE_S) - start)
+            time.sleep(_PAUSE_S * random.random())
+    finally:
+        hook.close()
+    print(f"latency: {name}: to the hook's program {_told(took[1:])}; {load()}", flush=True)  # the first waits for its start
 
 
 def _told(seconds: Sequence[float]) -> str:
@@ -134,15 +183,43 @@ def disk(*, stalled: bool) -> Iterator[tuple[list[str], Callable[[], object], st
                 time.sleep(0.2)
 
 
+@contextlib.contextmanager
+def journald() -> Iterator[list[str]]:
+    """A journald of our own on the real kernel log, where nobody else sees it; gives what starts a command beside it."""
+    settings = "[Journal]\nStorage=volatile\nRateLimitIntervalSec=0\nAudit=\nForwardToWall=no\n"
+    script = (
+        "mount -t tmpfs tmpfs /run && mkdir -p /run/systemd/journald.conf.d /run/log/journal /run/systemd/journal && "
+        'printf %s "$SETTINGS" > /run/systemd/journald.conf.d/bench.conf && exec /lib/systemd/systemd-journald'
+    )
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", script]
+    running = subprocess.Popen(command, env={**os.environ, "SETTINGS": settings}, stderr=subprocess.DEVNULL)
+    try:
+        while not list(Path(f"/proc/{running.pid}/root/run/log/journal").glob("*/*.journal")):
+            time.sleep(0.1)
+        yield ["nsenter", "--mount", "--wd=.", "--target", str(running.pid)]
+    finally:
+        running.terminate()
+        running.wait(20)
+
+
 def main() -> int:
     """Command line; see the module's text."""
     parser = argparse.ArgumentParser()
-    for name in ("real", "busy", "stalled"):
+    for name in ("real", "journal", "busy", "stalled"):
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--lines", type=int, default=200)
     options = parser.parse_args()
     with disk(stalled=options.stalled) as (state, freeze, frozen):
-        if options.real:
+        if options.journal:
+            with (
+                journald() as inside,
+                watching("--source", "journal", "--accept-injected", *state, through=inside) as daemon,
+                busy(wanted=options.busy) as how,
+            ):
+                freeze()
+                measure(f"journal{how}{frozen}", daemon, write_real, options.lines)
+                thawed(state)
+        elif options.real:
             with watching("--source", "kmsg", "--accept-injected", *state) as daemon, busy(wanted=options.busy) as how:
                 freeze()
                 measure(f"/dev/kmsg{how}{frozen}", daemon, write_real, options.lines)

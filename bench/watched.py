@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -112,14 +112,14 @@ class Pipe:
 
 
 @contextlib.contextmanager
-def watching(*options: str, folder: Path | None = None, environment: dict[str, str] | None = None) -> Iterator[Watched]:
-    """A daemon with these further options of `watch`, until the end of the block."""
+def watching(*options: str, folder: Path | None = None, through: Sequence[str] = ()) -> Iterator[Watched]:
+    """A daemon with these further options of `watch`, until the end of the block; started `through` another command."""
     with tempfile.TemporaryDirectory() as own:
         where = folder or Path(own)
         port = _free_port()
-        command = [sys.executable, "-m", "xidwatch", "watch", "--listen", f"127.0.0.1:{port}",
+        command = [*through, sys.executable, "-m", "xidwatch", "watch", "--listen", f"127.0.0.1:{port}",
                    "--state-dir", f"{where}/state", "--run-dir", f"{where}/run", *options]  # fmt: skip
-        child = subprocess.Popen(command, env=os.environ | (environment or {}), stdin=subprocess.DEVNULL)
+        child = subprocess.Popen(command, stdin=subprocess.DEVNULL)
         try:
             one = Watched(child, port, where)
             _wait_for_start(one)
@@ -134,13 +134,13 @@ def watching(*options: str, folder: Path | None = None, environment: dict[str, s
 
 
 @contextlib.contextmanager
-def on_pipe(*options: str, environment: dict[str, str] | None = None) -> Iterator[tuple[Watched, Pipe]]:
+def on_pipe(*options: str) -> Iterator[tuple[Watched, Pipe]]:
     """A daemon that reads a pipe."""
     with tempfile.TemporaryDirectory() as folder:
         pipe = Pipe(Path(folder) / "kmsg")
         try:
             source = () if "--scenario" in options else ("--source", "kmsg")
-            with watching(*source, "--kmsg", str(pipe.path), *options, environment=environment) as daemon:
+            with watching(*source, "--kmsg", str(pipe.path), *options) as daemon:
                 yield daemon, pipe
         finally:
             pipe.close()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-_LONGEST_REST_S = 0.2
+_LONGEST_REST_S = 2.0
 
 
 class StateFile:
