@@ -459,3 +459,17 @@ def test_an_echo_without_a_zone(tmp_path: Path, rules: RuleTable) -> None:
     (tmp_path / "app.log").write_text(f"{local} RuntimeError: CUDA error: an illegal memory access was encountered\n")
     found = explain([str(tmp_path / "app.log"), str(tmp_path / "kern.log")], SAME_EVERYWHERE, rules)
     assert 1 == sum("5 hours later" in text and "Xid 31" in text for one in found.incidents for text in one.unknowns)
+
+
+def test_a_storm_of_a_program(tmp_path: Path, rules: RuleTable) -> None:
+    """The same errors of programs again and again are counted truly, wrapped lines between them are read, and few are parsed."""
+    whole = f"{OOM}. GPU 0 has a total capacity of 79.15 GiB of which 1.20 GiB is free.\n"
+    broken = f"{OOM}. GPU 1 has a total capacity of 79.15 GiB\n  of which 1.50 GiB is free.\n"
+    (tmp_path / "app.log").write_text(whole * 20_000 + broken * 3 + whole * 20_000)
+    began = time.process_time()
+    found = explain([str(tmp_path / "app.log")], SAME_EVERYWHERE, rules)
+    took = time.process_time() - began
+    assert 40_003 == sum(member.count for one in found.incidents for member in one.members)
+    details = [member.finding.event.detail for one in found.incidents for member in one.members]
+    assert {1.2, 1.5} >= {round((getattr(detail, "free", None) or 0) / 2**30, 2) for detail in details}
+    assert took < 3  # one by one they take twice as long

@@ -204,8 +204,9 @@ class _Reading:
         event = items[0] if len(items) == 1 else None
         if not isinstance(event, Event) or self._since is not None or self._until is not None:
             return None
-        timed = record.wall_us is not None or record.since_boot_us is not None
-        alone = event.record is record and event.last_record is record and self._parser.done_with(event)
+        programs = event.kind in PROGRAM_KINDS and self._parser.programs_alone()
+        timed = record.wall_us is not None or record.since_boot_us is not None or programs
+        alone = event.record is record and event.last_record is record and (programs or self._parser.done_with(event))
         if not timed or not alone:
             return None
         key = run_key(event)

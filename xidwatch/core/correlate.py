@@ -54,6 +54,7 @@ _MOST_INDEXED = 20_000
 _MOST_RECENT = 64
 _ACTS = ("boot", "driver_load", "gpu_reset")
 """What is done about faults. The last is a program's word: it ends nothing, and only says what was tried."""
+_FAULTS = ("xid", "sxid", "nvrm")
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _NCCL_NOTES = ("nccl_state", "nccl_lagging", "nccl_world")
 _MOST_NOTES = 4096
@@ -93,6 +94,7 @@ class Case:
     Attributes:
         host: Node it happened on; "" when the log names none.
         folds: Distinct events by fold key, in order of their first occurrence.
+        kinds: Of its events.
         wishes: By (rule id, GPU).
         actions: Latest Xid 154 of each GPU, the driver's own demand.
         widened: "node" or "fabric" once several GPUs were hit together.
@@ -121,6 +123,7 @@ class Case:
     last: Event
     latest: int = 0
     folds: dict[tuple[object, ...], Fold] = field(default_factory=dict)
+    kinds: set[str] = field(default_factory=set)
     wishes: dict[tuple[str, PciAddress | None], Wish] = field(default_factory=dict)
     actions: dict[PciAddress | None, Finding] = field(default_factory=dict)
     context: list[Context] = field(default_factory=list)
@@ -666,6 +669,7 @@ class Correlator:
             if event.gpu_uuid is None and (uuid := self.book.uuid(case.host, event.pci)) is not None:
                 finding = replace(finding, event=replace(event, gpu_uuid=uuid))
             case.folds[key] = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
+            case.kinds.add(event.kind)
             case.per_rule[rule.id] = case.per_rule.get(rule.id, 0) + 1
         if case.last is event or _not_before(run.last.record, case.last.record):
             case.last = run.last
@@ -761,6 +765,7 @@ class Correlator:
         into.actions.update({pci: action for pci, action in other.actions.items() if pci not in into.actions})
         into.context.extend(context for context in other.context if context not in into.context)
         into.widened = into.widened or other.widened
+        into.kinds |= other.kinds
         into.notes += other.notes
         into.calls.update(other.calls)
         into.cause = into.cause or other.cause
@@ -901,7 +906,9 @@ def _is_since(record: Record, since: Record) -> bool:
 
 def _may_echo(case: Case, rule: Rule) -> bool:
     """Whether the case holds a fault of a GPU of which such an error can tell."""
-    faults = [f.finding for f in case.folds.values() if f.finding.event.kind in ("xid", "sxid", "nvrm")]
+    if case.kinds.isdisjoint(_FAULTS):
+        return False
+    faults = [f.finding for f in case.folds.values() if f.finding.event.kind in _FAULTS]
     if rule.follows is None:
         return any(fault.event.pci is not None or fault.event.kind == "xid" for fault in faults)
     return any(selected(fault.rule, name) for fault in faults for name in rule.follows)

@@ -123,6 +123,10 @@ class Parser:
         """Whether nothing is open, but for the rest of this Xid's text on the next line, which no other Xid line can be."""
         return all(item.event is event and item.left == 1 and event.kind == "xid" for item in self._open)
 
+    def programs_alone(self) -> bool:
+        """Whether only errors of programs are open: none of their lines goes on with another that begins as they do."""
+        return all(item.family is userspace and not item.event.provisional for item in self._open)
+
     def _pass(self, records: int) -> None:
         """So many records were lost or left out."""
         for item in self._open:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from xidwatch.core.event import Event, Kind, UserspaceDetail
 from xidwatch.core.pattern import lazy
@@ -104,11 +105,11 @@ _WATCHDOG_STUCK = "watchdog stuck"
 _SAID_ON_TIMEOUT = "Watchdog caught collective operation timeout"
 _AGAIN = lazy(r"terminated with exception: \[[^\]]*Rank \d+\] Watchdog caught|what\(\): .*Watchdog caught")
 _CALL = {
-    "seq": lazy(r"\bSeqNum=(\d+)"),
-    "op": lazy(r"\bOpType=(\w+)"),
-    "timeout_ms": lazy(r"\bTimeout\(ms\)=(\d+)"),
-    "ran_ms": lazy(r"\bran for (\d+) milliseconds"),
-    "elements": lazy(r"\bNumelIn=(\d+)"),
+    "seq": lazy(r"SeqNum=(\d+)"),
+    "op": lazy(r"OpType=(\w+)"),
+    "timeout_ms": lazy(r"Timeout\(ms\)=(\d+)"),
+    "ran_ms": lazy(r"ran for (\d+) milliseconds"),
+    "elements": lazy(r"NumelIn=(\d+)"),
 }
 _GROUP = lazy(r"\bPG (?:ID )?(\d+)(?: PG GUID (\S+))?")
 _WRAPPED = lazy(r"WorkNCCL\(|^\s*ran for \d+|^\s*OpType=|^\s*Timeout\(ms\)=|\bmilliseconds before timing out")
@@ -151,10 +152,31 @@ _HEADER = lazy(r"ProcessGroupNCCL\.cpp:\d+\].*\bRank \d+\]\s*$")
 
 def start(record: Record) -> tuple[Event, ...]:
     """What a program reports on this record: memory run out, a preemption, a collective that timed out, a CUDA error."""
-    for read in _READERS:
-        if event := read(record, record.text):
-            return (event,)
-    return ()
+    if (told := _told(record.text)) is None:
+        return ()
+    return (
+        Event(
+            uid=(record.stream, record.seq, 0),
+            kind=told.kind,
+            record=record,
+            last_record=record,
+            what=told.what,
+            pid=told.pid if told.pid is not None else record.program_pid,
+            process=told.process if told.process is not None else record.program,
+            detail=told.detail,
+            count_is_minimum=told.count_is_minimum,
+            provisional=told.provisional,
+        ),
+    )
+
+
+@lru_cache(maxsize=256)
+def _told(text: str) -> Event | None:
+    """What the text alone tells, for a record without a program; in a storm the same text comes again and again."""
+    if not any(word in text for word in LITERALS):
+        return None
+    bare = Record(text=text)
+    return next((event for read in _READERS if (event := read(bare, text))), None)
 
 
 def extend(event: Event, record: Record) -> Event | None:
@@ -164,12 +186,12 @@ def extend(event: Event, record: Record) -> Event | None:
         return None
     if event.provisional:
         return _proven(event, detail, record)
-    if event.kind == "nccl_timeout" and (monitor := _HEARTBEAT.search(text)):
+    if event.kind == "nccl_timeout" and _SAID_ON_TIMEOUT not in text and (monitor := _HEARTBEAT.search(text)):
         # It follows a time-out on every rank, and tells nothing new then.
         limit_ms = int(monitor["seconds"]) * 1000 if monitor["seconds"] else None
         return replace(event, detail=replace(detail, timeout_ms=detail.timeout_ms or limit_ms), last_record=record)
-    if event.kind == "nccl_timeout" and (again := _TIMEOUT.search(text)):
-        return _repeated(event, detail, text, again)
+    if event.kind == "nccl_timeout" and _SAID_ON_TIMEOUT in text:
+        return _repeated(event, detail, text)
     if event.kind == "torch_oom" and _says_again(event, detail, text):
         return replace(event, lines=event.lines + 1, last_record=record)
     richer = _unwrapped(event, detail, record)
@@ -178,8 +200,14 @@ def extend(event: Event, record: Record) -> Event | None:
 
 def _says_again(event: Event, detail: UserspaceDetail, text: str) -> bool:
     """Whether it is the exception that ends a program whose log has said the same."""
-    first = detail.tried is not None and not _XLA_AGAIN.search(event.record.text)
-    return first and _XLA_AGAIN.search(text) is not None and _memory(UserspaceDetail(), text).tried == detail.tried
+    if (
+        detail.tried is None
+        or not any(word in text for word in ("RESOURCE_", "OOM", "Graph exec"))
+        or not _XLA_AGAIN.search(text)
+        or _XLA_AGAIN.search(event.record.text)
+    ):
+        return False
+    return _memory(UserspaceDetail(), text).tried == detail.tried
 
 
 def open_for(event: Event) -> int:
@@ -192,11 +220,22 @@ def open_for(event: Event) -> int:
 
 
 def _read_memory(record: Record, text: str) -> Event | None:
-    if _MEMORY.search(text):
+    if _may_be_memory(text) and _MEMORY.search(text):
         return _event(record, "torch_oom", _memory(UserspaceDetail(rank=_rank(text)), text))
-    if cache := _KV_CACHE.search(text):
+    if ("KV cache" in text or "cache blocks" in text or "Free memory" in text) and (cache := _KV_CACHE.search(text)):
         return _event(record, "torch_oom", _kv_cache(UserspaceDetail(message=cache[0], rank=_rank(text)), cache))
     return None
+
+
+@lru_cache(maxsize=256)
+def _begins(text: str) -> bool:
+    """Whether a line begins a report of its own, and does not go on with one that a terminal has broken."""
+    return _may_be_memory(text) and not text.lstrip().startswith("Tried to allocate") and _MEMORY.search(text) is not None
+
+
+def _may_be_memory(text: str) -> bool:
+    """Whether one of the words is there without which memory did not run out: cheaper than the pattern."""
+    return "ut of memory" in text or "Tried to allocate" in text or "exceed allowed memory" in text or "OOM when" in text
 
 
 def _kv_cache(detail: UserspaceDetail, found: re.Match[str]) -> UserspaceDetail:
@@ -211,7 +250,7 @@ def _kv_cache(detail: UserspaceDetail, found: re.Match[str]) -> UserspaceDetail:
 
 
 def _read_timeout(record: Record, text: str) -> Event | None:
-    timeout = _TIMEOUT.search(text)
+    timeout = _TIMEOUT.search(text) if _SAID_ON_TIMEOUT in text else None
     if timeout is None:
         return _read_heartbeat(record, text)
     group = _GROUP.search(text)
@@ -232,7 +271,7 @@ def _read_heartbeat(record: Record, text: str) -> Event | None:
 
 
 def _read_preemption(record: Record, text: str) -> Event | None:
-    preempted = _PREEMPTED.search(text)
+    preempted = _PREEMPTED.search(text) if "reempt" in text else None
     if preempted is None:
         return None
     total = _CUMULATIVE.search(text)
@@ -369,7 +408,7 @@ def _unwrapped(event: Event, detail: UserspaceDetail, record: Record) -> Userspa
         text = record.text
         if record.seq > event.last_record.seq + _WRAPPED_MEMORY:
             return None
-        if _MEMORY.search(text) and not text.lstrip().startswith("Tried to allocate"):
+        if _begins(text):
             return None
         richer = _memory(detail, text)
         if record.timed or len(detail.message) > _LONGEST_MESSAGE:
@@ -383,10 +422,13 @@ def _unwrapped(event: Event, detail: UserspaceDetail, record: Record) -> Userspa
     return None
 
 
-def _repeated(event: Event, detail: UserspaceDetail, text: str, again: re.Match[str]) -> Event | None:
+def _repeated(event: Event, detail: UserspaceDetail, text: str) -> Event | None:
+    if "terminated with exception: [" not in text and "what(): " not in text:
+        return None
+    again = _TIMEOUT.search(text)
     seq = _CALL["seq"].search(text)
     same_seq = seq is None or detail.seq is None or int(seq[1]) == detail.seq
-    same_rank = again["rank"] is None or detail.rank is None or int(again["rank"]) == detail.rank
+    same_rank = again is None or again["rank"] is None or detail.rank is None or int(again["rank"]) == detail.rank
     if not _AGAIN.search(text) or not same_seq or not same_rank:
         return None
     return replace(event, detail=_call(detail, text), lines=event.lines + 1)
