@@ -114,6 +114,18 @@ def test_what_the_history_names_is_masked_too(tmp_path: Path) -> None:
     assert "history.jsonl" in everything and "gpu-rack-17" not in everything and UUID not in everything
 
 
+def test_an_index_is_the_daemons(tmp_path: Path) -> None:
+    """NVML's index, as state.json has it, means its slot; one that no GPU has, and a damaged file, are told as that."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "out").mkdir()
+    gpus = [{"pci": "0000:61:00.0", "index": 93, "gpu_uuid": UUID}, {"pci": "0000:1b:00.0", "index": None}, 7]
+    (tmp_path / "run" / "state.json").write_text(json.dumps({"gpus": gpus}), encoding="utf-8")
+    done = run("--gpu", "93", "--out", "out", folder=tmp_path)
+    assert 0 == done.returncode, done.stderr
+    assert ("0000:61:00.0", 93) == tuple(json.loads(unpacked(done)["daemon.json"])[name] for name in ("pci", "index"))
+    assert 2 == run("--gpu", "94", "--out", "out", folder=tmp_path).returncode
+
+
 def test_history_is_told_by_slot_and_card(tmp_path: Path) -> None:
     """What the daemon kept of this GPU, with its incidents, without a log."""
     store(tmp_path, socket.gethostname())

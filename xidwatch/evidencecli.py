@@ -91,8 +91,8 @@ def run(options: argparse.Namespace) -> int:
     rules = load_rules([Path(name) for name in options.rules])
     past = read_past(config.state_dir / "history.db", rules, read_machine())
     told = _told(options.log, past, rules)
-    subject = _subject(options.gpu, told, past)
     state = _state(config.run_dir / "state.json")
+    subject = _subject(options.gpu, told, past, _by_index(state))
     items = [
         *_reported(told, subject, rules),
         *history(past, subject, config.state_dir / "history.db", rules),
@@ -161,8 +161,14 @@ def _told(logs: Sequence[str], past: Past, rules: RuleTable) -> _Told:
     return _Told(postmortem=found, how=how, ours=not logs, why="; ".join(unread) or None)
 
 
-def _subject(asked: str, told: _Told, past: Past) -> Subject:
-    """Which GPU is meant: an index counts those of this machine, in the order of their slots, as nvidia-smi does."""
+def _subject(asked: str, told: _Told, past: Past, by_index: dict[str, KnownGpu]) -> Subject:
+    """Which GPU is meant: an index is NVML's, else counts this machine's in the order of their slots, as nvidia-smi does.
+
+    Args:
+        by_index: What the daemon knows; it is of this machine, and other machines' logs are not about it.
+    """
+    if told.ours and asked in by_index:
+        return Subject(pci=by_index[asked].pci, uuid=by_index[asked].uuid, here=True)
     own = {gpu.pci: uuid_of(gpu.pci) for gpu in list_gpus()}
     if asked.isdecimal() and int(asked) < len(own):
         pci = sorted(own)[int(asked)]
@@ -180,6 +186,17 @@ def _subject(asked: str, told: _Told, past: Past) -> Subject:
         raise XidwatchError(f"--gpu {asked}: {len(hosts)} hosts of these logs have a GPU at {pci}; give the log of one node")
     uuid = own.get(pci) or next((gpu.uuid for gpu in chosen if gpu.uuid is not None), None)
     return Subject(pci=pci, uuid=uuid, here=_is_here(told, on_bus=pci in own))
+
+
+def _by_index(state: dict[str, Any]) -> dict[str, KnownGpu]:
+    """The GPUs that the daemon knows, by NVML's index as of its latest answer."""
+    gpus = state.get("gpus")
+    found: dict[str, KnownGpu] = {}
+    for one in gpus if isinstance(gpus, list) else ():
+        if isinstance(one, dict) and type(one.get("index")) is int and (pci := parse_pci(str(one.get("pci")))) is not None:
+            uuid = one.get("gpu_uuid")
+            found[str(one["index"])] = KnownGpu("", pci, uuid if isinstance(uuid, str) else None)
+    return found
 
 
 def _named_in(told: Postmortem) -> Iterator[tuple[PciAddress, str | None]]:

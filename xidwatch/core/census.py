@@ -199,6 +199,7 @@ def slot_object(slot: Slot) -> dict[str, Any]:
     card = slot.card or Card()
     return {
         "pci": str(slot.pci),
+        "index": good.identity.index if good else None,
         "on_bus": slot.on_bus,
         "driver": slot.driver,
         "config_space_dead": slot.dead,
