@@ -368,3 +368,38 @@ def test_header_and_message_apart() -> None:
 def test_long_lines_made_to_delay(line: str) -> None:
     """A line of one wording's beginning over and over is read at once: no pattern looks at it again from each beginning."""
     assert [] == read_events(line, PROGRAM)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'Our docs say: "RuntimeError: CUDA out of memory. Tried to allocate" may appear',
+        'assert "CUDA error: an illegal memory access" not in text',
+        'if "CUDA out of memory. Tried to allocate" in str(e):',
+        "with pytest.raises(RuntimeError, match='CUDA error: invalid device ordinal'):",
+        "grep -c 'CUDA error: unspecified launch failure' train.log",
+        "The FAQ explains “CUDA out of memory. Tried to allocate” and more",
+        "the string 'CUDA error: device-side assert triggered' means that an index was wrong",
+    ],
+)
+def test_words_about_an_error(line: str) -> None:
+    """What documentation, a test or a person says about such a message is no error."""
+    assert [] == read_events(line, PROGRAM)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"level":"error","msg":"CUDA out of memory. Tried to allocate 2.00 GiB","rank":3}',
+        'level=error msg="RuntimeError: CUDA error: an illegal memory access was encountered" rank=3',
+        '"RuntimeError: CUDA error: an illegal memory access was encountered"',
+        "ray::Worker failed: RuntimeError('CUDA error: an illegal memory access was encountered') in worker 3",
+        'It says: "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"',
+        "  what():  'CUDA error: unspecified launch failure'",
+        "worker 3 exited with 'CUDA error: unspecified launch failure' on rank 3",
+        'RuntimeError: CUDA error: invalid argument; the docs say "CUDA error: invalid argument" may follow from it',
+    ],
+)
+def test_errors_in_quotes(line: str) -> None:
+    """A message in a field, an exception in brackets and a line that a person quotes are errors all the same."""
+    assert 1 == len(read_events(line, PROGRAM))

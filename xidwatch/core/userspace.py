@@ -144,6 +144,19 @@ _ASSERT = lazy(
 )
 _DEVICE_ASSERT = "device-side assert"
 
+_QUOTED = lazy(
+    r"""(?P<quote>["'`“])(?:[\w.]{0,60}(?:Error|Exception): ?)?"""
+    r"(?:CUDA|Cuda|HIP|cudaError|Tried to allocate|RESOURCE_EXHAUSTED|OOM when|Watchdog caught|NVMLError_)"
+)
+_SPEAKS = lazy(
+    r"(?i:\b(?:docs?|documentation|manual|readme|guide|wiki|faq)\b[^\n]{0,40})$"
+    r"|(?:\b(?:e\.g\.|such as|search(?:ing)? for|look(?:ing)? for|grep(?: -\w+)*|assert|if|elif|and|or|not|expects?|contains?"
+    r"|mentions?|the (?:words?|string|phrase))[:,]?\s*|\bmatch=|\braises\([\w.]{1,40}, (?:match=)?|\bin \(|==\s*)[rf]?$"
+)
+_SPOKEN_OF = lazy(
+    r"""["'`”]\)?,?\s+(?:not in\b|in (?:str|repr|\w*(?:text|output|err|error|log|line|msg|message|stderr|stdout|exc|e|s))\b"""
+    r"|may\b|might\b|could\b|should\b|would\b|means?\b|appears?\b)"
+)
 _SPEAKER = lazy(r"^\W*\((?P<name>[\w.:/-]+)(?:,? rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)[^)]*\)")
 _RANK = lazy(r"\[rank(\d+)\]|\bRank (\d+)\]|\brank[=: ](\d+)\b")
 _GROUP_RANK = lazy(r"\bRank (\d+)\]")
@@ -175,8 +188,24 @@ def _told(text: str) -> Event | None:
     """What the text alone tells, for a record without a program; in a storm the same text comes again and again."""
     if not any(word in text for word in LITERALS):
         return None
+    if _is_spoken_of(text):
+        return None
     bare = Record(text=text)
     return next((event for read in _READERS if (event := read(bare, text))), None)
+
+
+def _is_spoken_of(text: str) -> bool:
+    """Whether it is prose or code about such a message: in quotes, between words that speak of it.
+
+    A message in a field (`"msg": "CUDA out of memory"`, `msg="..."`) or a whole line in quotes is the message itself.
+    """
+    quoted = _QUOTED.search(text)
+    if quoted is None or any(word in text[: quoted.start()] for word in LITERALS):
+        return False
+    if _SPEAKS.search(text[: quoted.start()]):
+        return True
+    end = text.find("”" if quoted["quote"] == "“" else quoted["quote"], quoted.end())
+    return end >= 0 and _SPOKEN_OF.match(text, end) is not None
 
 
 def extend(event: Event, record: Record) -> Event | None:
