@@ -659,7 +659,8 @@ class Correlator:
                 apart = (*key, event.detail.seq, event.detail.op)
                 room = case.per_rule.get(rule.id, 0) < _MOST_MEMBERS_PER_RULE + _MOST_APART and len(case.folds) < _MOST_MEMBERS
                 key = apart if room or apart in case.folds else key
-            finding = replace(finding, event=replace(event, pid=None, process=None, pid_role=None))
+            if (event.pid, event.process, event.pid_role) != (None, None, None):
+                finding = replace(finding, event=replace(event, pid=None, process=None, pid_role=None))
         if event.pid is not None and isinstance(event.detail, HungTaskDetail):
             case.released.discard(event.pid)
         if (fold := case.folds.get(key)) is not None:

@@ -374,7 +374,7 @@ def _named(event: Event, detail: UserspaceDetail) -> Event:
         detail = replace(detail, other_pid=max(detail.others, key=lambda other: other[1])[0])
     if event.kind == "torch_oom" and detail.shortage != "kv_cache":
         detail = replace(detail, shortage=shortage_of(detail))
-    return replace(event, detail=detail)
+    return event if detail is event.detail else replace(event, detail=detail)
 
 
 def _itself(detail: UserspaceDetail) -> tuple[int, float] | None:
