@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.core.reading import read
+from xidwatch.core.context import start
 from xidwatch.core.record import Record
 
 
@@ -171,3 +172,17 @@ def test_links_of_many_drivers(line: str, interface: str) -> None:
     """Each driver has its own way to begin; the interface is the one that went down."""
     _, (context,) = read(line)
     assert ("link_down", interface) == (context.kind, dict(context.facts)["interface"])
+
+
+def test_what_a_program_wrote_into_the_kernels_ring() -> None:
+    """A line that user space wrote into /dev/kmsg is no link that went down; one of the kernel's is."""
+    line = "mlx5_core 0000:53:00.0 ib0: Link down"
+    assert [] == list(start(Record(text=line, trusted="no")))
+    assert ["link_down"] == [context.kind for context in start(Record(text=line, trusted="kernel"))]
+
+
+def test_a_device_that_is_called_like_an_error() -> None:
+    """A device's name is no program's error."""
+    events, found = read("usb 1-1: Product: CUDA error: unspecified launch failure")
+    assert not events
+    assert not found

@@ -263,15 +263,20 @@ def start(record: Record) -> tuple[Context, ...]:
     Facts by name: version and flavour, uuid, serial, kernel, interface, device, process, library, count ... as far as printed.
     A serial number belongs to the GPU on the line before it and has no address.
     """
-    if _WRITTEN_BY_DEVICES.match(record.text):
+    if is_by_device(record.text):
         return ()
     for wording in _WORDINGS:
-        by_systemd = wording.kind == "machine" and record.program in _SYSTEMD
-        if record.program is not None and wording.kind not in _BY_PROGRAM and not by_systemd:
+        by_systemd = wording.kind == "machine" and record.program in (*_SYSTEMD, None)
+        if (record.program is not None or record.trusted == "no") and wording.kind not in _BY_PROGRAM and not by_systemd:
             continue
         if any(literal in record.text for literal in wording.literals) and (found := wording.pattern.search(record.text)):
             return (_context(record, wording.kind, found),)
     return ()
+
+
+def is_by_device(text: str) -> bool:
+    """Whether the words are those that a device calls itself by."""
+    return _WRITTEN_BY_DEVICES.match(text) is not None
 
 
 def _context(record: Record, kind: str, found: re.Match[str]) -> Context:

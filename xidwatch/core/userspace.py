@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 
+from xidwatch.core.context import is_by_device
 from xidwatch.core.event import Event, Kind, UserspaceDetail
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
@@ -188,7 +189,7 @@ def _told(text: str) -> Event | None:
     """What the text alone tells, for a record without a program; in a storm the same text comes again and again."""
     if not any(word in text for word in LITERALS):
         return None
-    if _is_spoken_of(text):
+    if _is_spoken_of(text) or is_by_device(text):
         return None
     bare = Record(text=text)
     return next((event for read in _READERS if (event := read(bare, text))), None)
