@@ -94,7 +94,7 @@ def measure_start(path: Path, entries: int) -> None:
     history = History.open(path, Limits(size_bytes=10 << 30))
     opened_s = time.perf_counter() - start
     start = time.perf_counter()
-    recent = len(history.recent_entries())
+    recent = sum(1 for _ in history.recent_entries())
     recent_s = time.perf_counter() - start
     start = time.perf_counter()
     read = sum(1 for _ in read_history(path))

@@ -262,6 +262,7 @@ class Watch:
         self._service.stopping()
         for settled in self.engine.settle(self._clocks.wall_us(), everything=True):
             self._keep(settled)
+        self._advance()
         self._announce()
         self._write_state()
         if self._web is not None:

@@ -106,7 +106,7 @@ def test_round_trip(tmp_path: Path) -> None:
     again = History.open(path)
     assert {"kmsg": "b1:2", "journal": "s=1"} == again.positions()
     assert totals == again.totals()
-    recent = again.recent_entries()
+    recent = list(again.recent_entries())
     assert ["xid", "xid", "driver_load"] == [entry.kind for entry in recent]
     assert context == recent[2].item
     assert ["kmsg", "kmsg", "journal"] == [entry.source for entry in recent]
@@ -156,7 +156,7 @@ def test_what_is_only_counted(tmp_path: Path) -> None:
         history = History.open(path)
         history.append(Entry(identity="incident/abc", totals=(("incidents_total", ()),)))
         assert 1 == history.totals()["incidents_total", ()]
-        assert [] == history.recent_entries()
+        assert [] == list(history.recent_entries())
         assert history.close(10)
     assert [] == list(read_history(path))
 
@@ -337,7 +337,7 @@ def test_no_folder_to_write_in(tmp_path: Path) -> None:
     folder.write_text("in the way")
     history = History.open(folder / "history.db", FAST)
     assert history.append(xid(1))
-    assert ({}, []) == (history.positions(), history.recent_entries())
+    assert ({}, []) == (history.positions(), list(history.recent_entries()))
     assert history.health().write_failures_total >= 1
     (said,) = history.take_messages()
     assert "cannot be written" in said

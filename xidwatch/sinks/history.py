@@ -16,7 +16,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -265,19 +265,20 @@ class History:
                 last_write_us=self._last_write_us,
             )
 
-    def recent_entries(self, limit: int = 20_000) -> list[StoredEntry]:
+    def recent_entries(self, limit: int = 20_000) -> Iterator[StoredEntry]:
         """The last stored events and context lines, oldest first, for a replay at the start; reads the disk.
 
         Those that cannot be decoded are left out and counted in `damaged_total`; none while the disk does not answer.
         """
-        entries: list[StoredEntry] = []
         if self._opening.is_alive():
-            return entries
+            return
         with suppress(OSError, sqlite3.Error, file.Unusable), opened_for_reading(self._path) as connection:
-            entries = latest_entries(connection, limit)
-        with self._wake:
-            self._damaged += sum(entry.damaged for entry in entries)
-        return [entry for entry in entries if not entry.damaged]
+            for entry in latest_entries(connection, limit):
+                if not entry.damaged:
+                    yield entry
+                else:
+                    with self._wake:
+                        self._damaged += 1
 
     def flush(self, timeout_s: float) -> bool:
         """Wait until all that was appended is stored; False when the time ran out."""

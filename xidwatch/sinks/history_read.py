@@ -103,12 +103,14 @@ def add_note(path: Path, kind: str, data: dict[str, Any]) -> Note:
         return Note(written.lastrowid or 0, wall_us, kind, data)
 
 
-def latest_entries(connection: sqlite3.Connection, limit: int) -> list[StoredEntry]:
-    """The last entries that came from a log, oldest first."""
+def latest_entries(connection: sqlite3.Connection, limit: int) -> Iterator[StoredEntry]:
+    """The last entries that came from a log, oldest first; one at a time, since all of them together would fill the memory."""
+    told = "source IS NOT NULL AND item IS NOT NULL"
+    oldest = f"SELECT id FROM entries WHERE {told} ORDER BY id DESC LIMIT 1 OFFSET ?"
     found = connection.execute(
-        f"SELECT {_COLUMNS} FROM entries WHERE source IS NOT NULL AND item IS NOT NULL ORDER BY id DESC LIMIT ?", (limit,)
+        f"SELECT {_COLUMNS} FROM entries WHERE {told} AND id >= coalesce(({oldest}), 0) ORDER BY id", (limit - 1,)
     )
-    return [stored_entry(row) for row in found][::-1]
+    return map(stored_entry, found)
 
 
 def stored_entry(row: tuple[Any, ...]) -> StoredEntry:
