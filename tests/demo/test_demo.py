@@ -280,6 +280,8 @@ def test_readme_shows_what_it_prints(place: Path, pytestconfig: pytest.Config) -
 
 
 def plain(text: str) -> str:
-    """Without times, ports and ids."""
+    """Without times, ages, ports and ids, and however it is wrapped."""
     text = re.sub(r"demo +[\d.]+ s", "demo 0 s", text)
-    return re.sub(r"\d\d:\d\d:\d\d|127\.0\.0\.1:\d+|\b[0-9a-f]{12}\b", "?", text)
+    text = re.sub(r"\s*\(read\s[^)]*\)", "", text)
+    text = re.sub(r"\d\d:\d\d:\d\d|127\.0\.0\.1:\d+|\b[0-9a-f]{12}\b", "?", text)
+    return "\n\n".join(" ".join(block.split()) for block in text.split("\n\n"))
