@@ -195,6 +195,15 @@ def test_codes_that_are_known_are_explained(capsys: pytest.CaptureFixture[str]) 
     assert (True, True) == (out.startswith("Xid 79"), "no-such-thing" in err)
 
 
+def test_what_is_true_of_many_inputs_is_said_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A note that several files share names the first and counts the others."""
+    files = [written(tmp_path / f"node{number}.log", LOST.replace("node01", f"node{number}")) for number in range(5)]
+    main(["explain", *files])
+    said = " ".join(capsys.readouterr().out.split())
+    assert 1 == said.count("name no year")
+    assert "node0.log and 4 more inputs: its dates name no year" in said
+
+
 def test_a_folder_that_one_may_not_enter(tmp_path: Path) -> None:
     """What another user may not reach is told with the command that may, as a file, a folder and a folder of rules."""
     inside = tmp_path / "closed" / "kern.log"
@@ -258,6 +267,25 @@ def test_a_bug_is_called_one(capsys: pytest.CaptureFixture[str]) -> None:
     err = capsys.readouterr().err
     assert "Traceback" in err
     assert "bug" in err.splitlines()[-1]
+
+
+class Interrupted(str):
+    """An argument that is looked at when Ctrl-C comes, which Python wraps in an error of its own."""
+
+    __slots__ = ()
+
+    def __getitem__(self, place: object) -> str:
+        """Ctrl-C."""
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as reason:
+            raise RuntimeError("Error calling __set_name__") from reason
+
+
+def test_a_wrapped_interrupt_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    """Ctrl-C that Python wraps in another error ends with 130 and without a word."""
+    assert 130 == main(["explain", Interrupted("-")])
+    assert not capsys.readouterr().err
 
 
 def test_standard_input() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -200,6 +201,50 @@ def test_several_logs_are_scanned_as_they_are_read(seed: int, tmp_path: Path, ru
         paths.append(tmp_path / f"log{at}")
         paths[-1].write_bytes(b"\n".join(parts) + b"\n" + filler(dice.choice((2, 400)), 900_000 + 50 * at))
     assert read(paths, rules, whole=True) == read(paths, rules, whole=False)
+
+
+def entry(message: str, second: int) -> bytes:
+    """A line of `journalctl -o json` up to its text; `message` is JSON."""
+    return f'{{"__REALTIME_TIMESTAMP":"{1_772_000_000 + second}000000","_TRANSPORT":"kernel","MESSAGE":{message}}}\n'.encode()
+
+
+def json_pad(second: int) -> bytes:
+    """Ordinary lines of `journalctl -o json`."""
+    return b"".join(entry(json.dumps(ORDINARY[at % len(ORDINARY)]), second + at // 10) for at in range(500))
+
+
+def as_bytes(text: str) -> str:
+    """A text as journald's JSON has one that is not UTF-8."""
+    return json.dumps([*text.encode(), 0xFF], separators=(",", ":"))
+
+
+def web_safe(text: str) -> str:
+    """A JSON string as PHP and Go write it for a web page."""
+    escapes = {"'": r"\u0027", "&": r"\u0026", "<": r"\u003c", ">": r"\u003E", "/": r"\/"}
+    return "".join(escapes.get(letter, letter) for letter in json.dumps(text))
+
+
+def all_escaped(text: str) -> str:
+    """A JSON string without one plain letter."""
+    return '"' + "".join(rf"\u{ord(letter):04x}" for letter in text if ord(letter) < 1 << 16) + '"'
+
+
+@pytest.mark.parametrize("name", case_names())
+def test_spellings_of_json_are_scanned_as_they_are_read(name: str, tmp_path: Path, rules: RuleTable) -> None:
+    """A case's texts as an array of bytes, and with characters escaped, in a big JSON log are found as if each line were read."""
+    texts = [line.text for line in lines_of(name) if line.text.strip()]
+    parts = [json_pad(0)]
+    for nth, spelt in enumerate((as_bytes, web_safe, all_escaped), 1):
+        parts += [*(entry(spelt(text), 3600 * nth + at) for at, text in enumerate(texts)), json_pad(3600 * nth + 1800)]
+    agree(tmp_path / "log", b"".join(parts), rules)
+
+
+@pytest.mark.parametrize("width", range(12, 60, 2))
+def test_a_hung_task_in_a_narrow_box_is_found(width: int, tmp_path: Path, rules: RuleTable) -> None:
+    """Wherever a terminal breaks the line, the scan finds what reading every line finds."""
+    line = "[ 1234.567890] INFO: task python3:4711 blocked for more than 122 seconds."
+    box = f"{line[: width + 15]}\n{line[width + 15 :]}\n".encode()
+    agree(tmp_path / "box", PAD + box + filler(400, 900_000), rules)
 
 
 def test_new_years_pass_between_faults(tmp_path: Path, rules: RuleTable) -> None:

@@ -87,11 +87,26 @@ def main(argv: Sequence[str] | None = None) -> int:
             _forget_output()
             _complain(f"xidwatch: cannot write: {why}")
             return MISUSED
-        import traceback
+        return INTERRUPTED if _is_interrupt(error) else _broken()
 
-        traceback.print_exc()
-        _complain(_REPORT_A_BUG)
-        return BROKEN
+
+def _broken() -> int:
+    import traceback
+
+    traceback.print_exc()
+    _complain(_REPORT_A_BUG)
+    return BROKEN
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    """Whether Ctrl-C is behind it: CPython 3.11 wraps one that falls into `__set_name__` in a RuntimeError."""
+    seen: set[int] = set()
+    while id(error) not in seen:
+        if isinstance(error, KeyboardInterrupt):
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__ or error
+    return False
 
 
 def _replace_closed_streams() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
@@ -150,7 +151,19 @@ def all_notes(postmortem: Postmortem) -> list[str]:
     notes = [f"only a part was asked for: {filter_note(postmortem.filtered)}"] if postmortem.filtered is not None else []
     notes += [first] if (first := first_fault(postmortem)) else []
     notes += [] if postmortem.incidents else _worth_a_look(postmortem)
-    return notes + [f"{visible(report.path)}: {note}" for report in postmortem.inputs for note in reading_notes(report)]
+    return notes + _notes_of(postmortem.inputs)
+
+
+def _notes_of(inputs: Sequence[InputReport]) -> list[str]:
+    """What is to be said of each input; what is true of several is said once."""
+    told: dict[str, list[str]] = {}
+    for report in inputs:
+        for note in reading_notes(report):
+            told.setdefault(note, []).append(visible(report.path))
+    return [
+        f"{paths[0]}: {note}" if len(paths) == 1 else f"{paths[0]} and {counted(len(paths) - 1, 'more input')}: {note}"
+        for note, paths in told.items()
+    ]
 
 
 def _worth_a_look(postmortem: Postmortem) -> list[str]:

@@ -34,7 +34,14 @@ AFTER_LINES = 200
 _BOOT_WORDS = ("Linux version ", "0.000000] ", "-- Boot ", "-- Reboot --")
 _LOST_WORDS = ("kernel messages", "printk messages dropped", "messages lost due to rate-limiting")
 _SECTION_WORDS = (RULE, "*** /", "journalctl -", "dmesg:", "NVRM version:", "nvidia-smi")
-_WANTED = (*LITERALS, *_BOOT_WORDS, *_LOST_WORDS)
+_BYTE_ARRAYS = tuple(f"MESSAGE{quote}{colon}[" for quote in ('"', '\\"') for colon in (":", ": ", " : ", " :"))
+"""JSON's form of a journal entry that is not UTF-8: `"MESSAGE":[78,86,...`, perhaps inside another JSON text."""
+_JSON_ESCAPES = (r"\u002", r"\u003a", r"\u003A", r"\u004", r"\u005", r"\u006", r"\u007")
+"""Characters that our words are made of, as JSON may write them; `'` and `&` are what most writers write so."""
+_OTHER_SPELLINGS = (*_BYTE_ARRAYS, *_JSON_ESCAPES, *(word.replace("/", r"\/") for word in LITERALS if "/" in word))
+_FIRST_WORDS = ("INFO: task ",)
+"""The beginnings of messages that a narrow terminal may break inside their literal."""
+_WANTED = (*LITERALS, *_BOOT_WORDS, *_LOST_WORDS, *_OTHER_SPELLINGS, *_FIRST_WORDS)
 _LOST = lazy(r"(?:Missed (\d+) kernel messages|(\d+) printk messages dropped|(\d+) messages lost due to rate-limiting)")
 _TAIL_BYTES = 1 << 16
 _KMSG = "/dev/kmsg"
