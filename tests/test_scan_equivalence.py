@@ -14,6 +14,7 @@ from tests.postmortems import FIXTURES, SAME_EVERYWHERE, case_names
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import InputReport, Postmortem
 from xidwatch.core.logtext import LogLine, parse_line
+from xidwatch.core.parse import NOTHING, Further
 from xidwatch.explain import explain_records
 from xidwatch.sources.logfile import LogInputs
 from xidwatch.sources.probe import HEAD_BYTES
@@ -245,6 +246,31 @@ def test_a_hung_task_in_a_narrow_box_is_found(width: int, tmp_path: Path, rules:
     line = "[ 1234.567890] INFO: task python3:4711 blocked for more than 122 seconds."
     box = f"{line[: width + 15]}\n{line[width + 15 :]}\n".encode()
     agree(tmp_path / "box", PAD + box + filler(400, 900_000), rules)
+
+
+class Content:
+    """A reader that wants no line behind the latest."""
+
+    def further(self) -> Further:
+        """Nothing."""
+        return NOTHING
+
+    def told(self) -> None:
+        """Nothing."""
+
+
+def test_a_line_as_long_as_its_file_is_not_parsed_whole(tmp_path: Path) -> None:
+    """In a line of 24 MiB hardly more than the first two are looked at for a time, and the fault behind it is found."""
+    log = tmp_path / "log"
+    log.write_bytes(b"some words of a program " * (16 << 20 >> 4) + b"\nNVRM: Xid (PCI:0000:07:00): 79, fallen off the bus.\n")
+    options = SAME_EVERYWHERE
+    assert options.tz is not None
+    assert options.now_us is not None
+    inputs = LogInputs([str(log)], tz=options.tz, year=options.year, now_us=options.now_us)
+    inputs.reader = Content()
+    texts = [record.text for record in inputs]
+    assert sum(map(len, texts)) < 4 << 20
+    assert any("Xid (" in text for text in texts)
 
 
 def test_new_years_pass_between_faults(tmp_path: Path, rules: RuleTable) -> None:

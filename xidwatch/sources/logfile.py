@@ -48,7 +48,8 @@ _KMSG = "/dev/kmsg"
 """As a file it has no end."""
 _MOST_HELD = 500
 _MOST_UNTIMED = 5000
-"""So many lines at the beginning are looked at for a first time."""
+_MOST_UNTIMED_BYTES = 1 << 21
+"""So many lines at the beginning, and so many bytes, are looked at for a first time: a line may be as long as the file."""
 _BACKWARDS_US = 60_000_000
 
 Progress = Callable[[int, int | None], None]
@@ -287,6 +288,7 @@ class _Reading:
         self._later_file = place.seq > 0
         self._boot_ids: dict[str, None] = {}
         self._boot_lines = 0
+        self._parsed_bytes = 0
         self._ahead: list[Block] | None = None
         self._joiner = Joiner()
         self._repeats = Repeats(self._told)
@@ -422,14 +424,19 @@ class _Reading:
     def _further(self) -> Further:
         """What the reader wants, and the first lines of a boot: they name it, and hosts."""
         further = self._inputs.reader.further() if self._inputs.reader is not None else NOTHING
-        if self._joiner.holds or self._boot_lines or (self._tally.first is None and self._tally.seen < _MOST_UNTIMED):
+        if self._joiner.holds or self._boot_lines or self._seeks_time():
             self._boot_lines = max(0, self._boot_lines - 1)
             return further._replace(whole=max(further.whole, 1))
         return further
 
+    def _seeks_time(self) -> bool:
+        """No line had a time yet, and it is early."""
+        return self._tally.first is None and self._tally.seen < _MOST_UNTIMED and self._parsed_bytes < _MOST_UNTIMED_BYTES
+
     def _parsed(self, lines: Iterable[NumberedLine]) -> Iterator[tuple[int, LogLine]]:
         host = self.place.host
         for number, raw in lines:
+            self._parsed_bytes += len(raw)
             line = parse_line(raw.decode("utf-8", "replace"))
             if line.host is None:
                 line.host = host
