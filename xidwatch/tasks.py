@@ -24,6 +24,7 @@ from xidwatch.sources.taskscan import Clocks, Earlier, Patience, TaskScan, View
 SOURCE = "tasks"
 """Name of the source in the history; its position is the waits that go on."""
 _STREAM = 9
+_ENDED, _NOT_YET = "the thread that looks has ended", "the first look is still to come"
 _OF_A_GPU = ("xid", "nvrm")
 _MOST_TOLD = 1000
 _MOST_OWNERS = 1000
@@ -251,7 +252,7 @@ class Tasks:
             "d_state": {
                 "up": alive,
                 "scan": self._settings.scan,
-                "why": view.why or (None if alive else "the thread that looks has ended"),
+                "why": view.why or (None if alive else _ENDED if self._scan.begun() else _NOT_YET),
                 "cannot_see": list(view.sight.blind_spots()),
                 "tasks": view.cost.tasks,
                 "blocked": len(view.blocked),

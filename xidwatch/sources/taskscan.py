@@ -189,6 +189,10 @@ class TaskScan:
         self._nudged.set()
         self._errands.close()
 
+    def begun(self) -> bool:
+        """Whether it was started."""
+        return self._thread is not None
+
     def alive(self) -> bool:
         """Whether the thread lives."""
         return self._thread is not None and self._thread.is_alive()
