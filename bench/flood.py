@@ -88,7 +88,7 @@ def measure_real(lines: int, every: int) -> bool:
                 kmsg.write(f"<6>{text}\n")
         written_s = time.monotonic() - start
         seen = daemon.wait_for("xidwatch_xid_events_total", lines // every, 5.0, gpu=f"{domain:04x}:1b:00.0")
-        read = daemon.total("xidwatch_source_records_total") - before[0]
+        read = daemon.wait_for("xidwatch_source_records_total", before[0] + lines, 1.0) - before[0]
         lost = daemon.total("xidwatch_source_lost_records_total") - before[1]
         print(
             f"flood: /dev/kmsg: {lines / written_s:,.0f} lines/s written, {read:.0f} records read (others speak too), "

@@ -29,7 +29,7 @@ from bench.watched import Watched, load, on_pipe, watching
 
 _PAUSE_S = 0.03
 _DEADLINE_S = 10.0
-_FIRST = random.SystemRandom().randrange(1_000_000, 900_000_000)
+_DOMAIN = random.SystemRandom().randrange(0x1000, 0xF000)
 """The kernel's ring may still hold the lines of an earlier run."""
 _KINDS = {
     "an Xid of one line (31)": (
@@ -99,39 +99,37 @@ class Hook:
 
 
 def measure(name: str, daemon: Watched, write: Callable[[str], None], lines: int) -> None:
-    """Print the figures of one way in, for each kind of line."""
-    measure_hook(name, daemon, write, lines // 4)
-    follower = Follower(daemon.folder / "run" / "follow.sock")
-    for number, (kind, (code, message)) in enumerate(_KINDS.items()):
-        shown, told = [], []
+    """Print the figures of one way in, for each kind of line: on eight GPUs, of 64 processes, as a node has them."""
+    for kind, (code, message) in _KINDS.items():
+        shown = []
         for n in range(lines):
-            gpu = f"{(_FIRST + number * 1000 + n) % 0xFFFF:04x}:{0x10 + n % 0xE0:02x}:00"
-            wanted = f'gpu="{gpu}.0"'.encode()
+            gpu = f"{_DOMAIN:04x}:{0x10 + n % 8:02x}:00"
+            wanted = f'gpu="{gpu}.0",xid="{code}"}} {1 + n // 8:.1f}\n'.encode()
             start = time.monotonic()
-            write(f"NVRM: Xid (PCI:{gpu}): {code}, pid={_FIRST + n}, name=python3, {message}")
+            write(f"NVRM: Xid (PCI:{gpu}): {code}, pid={5000 + n % 64}, name=python3, {message}")
             while wanted not in daemon.scrape() and time.monotonic() < start + _DEADLINE_S:
                 continue
             shown.append(time.monotonic() - start)
-            while f"{gpu}.0" not in follower.seen and time.monotonic() < start + _DEADLINE_S:
-                time.sleep(0.001)
-            told.append(follower.seen.get(f"{gpu}.0", start + _DEADLINE_S) - start)
             time.sleep(_PAUSE_S * random.random())
-        print(f"latency: {name}: {kind}: to /metrics {_told(shown)}, to a follower {_told(told)}; {load()}", flush=True)
-    follower.close()
+        print(f"latency: {name}: {kind}: to /metrics {_told(shown)}; {load()}", flush=True)
+    measure_told(name, daemon, write, lines // 4)
 
 
-def measure_hook(name: str, daemon: Watched, write: Callable[[str], None], lines: int) -> None:
-    """Print how long it takes until the operator's program runs."""
-    hook, took = Hook(daemon), []
+def measure_told(name: str, daemon: Watched, write: Callable[[str], None], lines: int) -> None:
+    """Print how long it takes until a follower hears of an incident, and until the operator's program runs."""
+    hook, follower, heard, ran = Hook(daemon), Follower(daemon.folder / "run" / "follow.sock"), [], []
     try:
         for n in range(lines + 1):
-            gpu, start = f"{(_FIRST + 5000 + n) % 0xFFFF:04x}:{0x10 + n % 0xE0:02x}:00", time.time()
-            write(f"NVRM: Xid (PCI:{gpu}): 31, pid={_FIRST + 5000 + n}, name=python3, {_KINDS['an Xid of one line (31)'][1]}")
-            took.append(hook.told_at(gpu, _DEADLINE_S) - start)
+            gpu, start, start_wall = f"{_DOMAIN + 1 + n:04x}:{0x10 + n % 0xE0:02x}:00", time.monotonic(), time.time()
+            write(f"NVRM: Xid (PCI:{gpu}): 31, pid={9000 + n}, name=python3, {_KINDS['an Xid of one line (31)'][1]}")
+            ran.append(hook.told_at(gpu, _DEADLINE_S) - start_wall)
+            heard.append(follower.seen.get(f"{gpu}.0", start + _DEADLINE_S) - start)
             time.sleep(_PAUSE_S * random.random())
     finally:
         hook.close()
-    print(f"latency: {name}: to the hook's program {_told(took[1:])}; {load()}", flush=True)  # the first waits for its start
+        follower.close()
+    # The first waits for the hook's start.
+    print(f"latency: {name}: to a follower {_told(heard[1:])}, to the hook's program {_told(ran[1:])}; {load()}", flush=True)
 
 
 def _told(seconds: Sequence[float]) -> str:
@@ -176,7 +174,9 @@ def disk(*, stalled: bool) -> Iterator[tuple[list[str], Callable[[], object], st
             freeze = ["fsfreeze", "--freeze", str(mount)]
             yield ["--state-dir", f"{mount}/state"], lambda: subprocess.check_call(freeze), ", the disk frozen"
         finally:
-            subprocess.run(["fsfreeze", "--unfreeze", str(mount)], check=False)
+            subprocess.run(
+                ["fsfreeze", "--unfreeze", str(mount)], check=False, stderr=subprocess.DEVNULL
+            )  # done already if all is well
             for _ in range(50):
                 if subprocess.run(["umount", str(mount)], check=False, stderr=subprocess.DEVNULL).returncode == 0:
                     break
