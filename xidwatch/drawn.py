@@ -6,7 +6,7 @@ from xidwatch.core.classify import RuleTable
 from xidwatch.core.incident import HostReport, Incident
 from xidwatch.render.as_json import incident_object
 
-_MOST = 256
+_MOST = 512
 
 
 class Drawn:

@@ -36,7 +36,7 @@ OLD_US = 3_600_000_000
 _MOST_SEEN = 25_000
 _MOST_CASES = 500
 _FORGET_AT_ONCE = 50
-_MOST_ACTIVE = 1000
+_MOST_ACTIVE = 300
 _QUIET_EVERY_US = 1_000_000
 _TICK_US = 5_000_000
 
@@ -284,19 +284,20 @@ class Engine:
         too_many = len(cases) - _MOST_CASES
         if too_many < _FORGET_AT_ONCE:
             return
-        if len(cases) > _MOST_ACTIVE:
-            self._end_surplus([case for case in cases if case.state == "active"])
         ended = [case for case in cases if case.state == "resolved"]
         self.correlator.forget(ended[:too_many])
         for case in ended[:too_many]:
             self.incidents.pop(incident_id(case), None)
+        # Forgotten next time: their end is to be told first.
+        self._end_surplus([case for case in cases if case.state == "active"])
 
     def _end_surplus(self, cases: list[Case]) -> None:
-        """A node has no thousand faults at once: endless text does. What asks for least and is oldest goes first."""
+        """A node does not have hundreds of faults at once: endless text does. What asks for least and is oldest goes first."""
+        if len(cases) <= _MOST_ACTIVE:
+            return
         surplus = len(cases) - _MOST_ACTIVE + _MOST_ACTIVE // 10
-        if surplus > 0:
-            for case in sorted(cases, key=lambda case: (_is_whole(case), case.needs(), case.order))[:surplus]:
-                self.correlator.end(case, "quiet", case.last)
+        for case in sorted(cases, key=lambda case: (_is_whole(case), case.needs(), case.order))[:surplus]:
+            self.correlator.end(case, "quiet", case.last)
 
 
 def active(incidents: Sequence[Incident]) -> list[Incident]:
