@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from xidwatch.apart import apart
 from xidwatch.config import Config
 from xidwatch.core.census import Absences, Card, Slot, missed, noted, remembered, slot_object, standing, too_few
 from xidwatch.core.classify import RuleTable
@@ -131,7 +132,7 @@ class Watch:
         self.config = config
         rules, self._rules_version = load()
         self.engine = Engine(rules)
-        self._zeros = zero_totals(rules)
+        self._zeros = apart(lambda: zero_totals(rules))  # it reads every rule; most are never needed
         self._load, self._openers, self._clocks = load, sources, clocks or Clocks()
         self._selector = selectors.DefaultSelector()
         self._sources: list[LiveSource] = []
