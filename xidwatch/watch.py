@@ -478,7 +478,8 @@ class Watch:
         self._told = True
         self._growing.pop(incident.id, None)
         self._told_s[incident.id] = self._clocks.steady_s()
-        self._followers.publish(self._message(kind, incident))
+        if self._followers.anybody():
+            self._followers.publish(self._message(kind, incident))
         if incident.state == "resolved":
             self._drawn.forget(incident)
             del self._told_s[incident.id]

@@ -40,6 +40,10 @@ class Followers:
         self._listener.listen(16)
         selector.register(self._listener, selectors.EVENT_READ, self._accept)
 
+    def anybody(self) -> bool:
+        """Whether there is one to publish to."""
+        return bool(self._backlogs)
+
     def publish(self, change: dict[str, Any]) -> None:
         """Send one change to every follower."""
         line = _line(change)
