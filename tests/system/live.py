@@ -138,6 +138,7 @@ class Daemon:
         """Until it has read what the kernel's buffer held and answers."""
         until(lambda: scraped(self.port) or self.child.poll(), what="the first scrape")
         assert self.child.poll() is None, self.said.read_text(encoding="utf-8")
+        until((self.folder / "run" / "state.json").exists, what="state.json, which is written a moment later")
 
     def command(self, *arguments: str) -> str:
         """What another sub-command prints about this daemon; `status` also ends with 1 when something is wrong with the node."""

@@ -360,53 +360,6 @@ def test_tasks_are_seen_by_default_and_their_waits_with_the_drop_ins(node: Node)
         assert left == blind_spots(node), node.machine.journal("xidwatch")
 
 
-STAGED = """\
-[Service]
-ExecStart=
-ExecStart={xidwatch} watch --scenario /srv/stage/scenario.txt --kmsg /srv/stage/kmsg --listen 127.0.0.1:{port} \\
-    --state-dir /tmp/stage/state --run-dir /tmp/stage/run
-"""
-
-
-def test_a_child_stuck_in_the_driver_holds_up_neither_stop_nor_start(node: Node) -> None:
-    """A call that no SIGTERM ends: the service stops in its time without waiting for it, and comes back."""
-    drop_in = "/etc/systemd/system/xidwatch.service.d/stage.conf"
-    node.machine.write(drop_in, STAGED.format(xidwatch=XIDWATCH, port=node.port))
-    node.machine.write("/srv/stage/scenario.txt", (ROOT / "scenarios" / "healthy.txt").read_text(encoding="utf-8")
-                       + "node timing 1 1 0.5\n3 dstate nvmlDeviceGetPowerUsage\n")  # fmt: skip
-    node.machine.run("mkfifo", "-m", "666", "/srv/stage/kmsg")
-    node.machine.run("systemctl", "daemon-reload")
-    node.machine.ask("systemctl", "restart", "xidwatch")
-
-    def stuck() -> list[str]:
-        listed = node.machine.ask("ps", "-eo", "pid,stat,comm")
-        return [line.split()[0] for line in listed.splitlines() if "nvml-of-" in line and " D" in line]
-
-    def waits() -> bool:
-        seen = scraped(node.port)
-        return seen is not None and seen.total("xidwatch_nvml_stuck_seconds") > 1
-
-    try:
-        with suppress(AssertionError):
-            until(waits, 20)
-        assert waits(), node.machine.journal("xidwatch")[-2000:]
-        children = until(stuck, what="the child")
-        began_s = time.monotonic()
-        node.machine.run("systemctl", "stop", "xidwatch")
-        took_s = time.monotonic() - began_s
-        assert (took_s < 10, "success") == (True, node.show("xidwatch", "Result")), node.machine.journal("xidwatch")
-        node.machine.run("systemctl", "start", "xidwatch")
-        until(lambda: (seen := scraped(node.port)) and seen.series(), what="a scrape")
-        assert set(stuck()) <= set(children), node.machine.journal("xidwatch")
-    finally:
-        for pid in stuck():
-            node.machine.ask("kill", "-KILL", pid)
-        node.machine.file(drop_in).unlink()
-        node.machine.run("systemctl", "daemon-reload")
-        node.machine.run("systemctl", "restart", "xidwatch")
-        node.wait_until_it_watches()
-
-
 def test_stop_ends_within_its_time_and_uninstall_leaves_nothing_running(node: Node) -> None:
     """Stopped by SIGTERM, not killed, with exit status 0; without its units systemd knows it no more."""
     began_s = time.monotonic()
