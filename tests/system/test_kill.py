@@ -55,6 +55,16 @@ def wait_for(number: int, folder: Path, deadline_s: float) -> None:
     raise AssertionError(f"event {number} is not in the history after {deadline_s} s")
 
 
+def scraped_lines(deadline_s: float) -> list[str]:
+    """The metrics, once the daemon that was started last answers: what it counts may be in the history before that."""
+    end = time.monotonic() + deadline_s
+    while time.monotonic() < end:
+        with suppress(OSError), urllib.request.urlopen(f"http://{LISTEN}/metrics", timeout=5) as answer:
+            return answer.read().decode().splitlines()  # type: ignore[no-any-return]
+        time.sleep(0.1)
+    raise AssertionError(f"no scrape within {deadline_s} s")
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or not os.access("/dev/kmsg", os.W_OK), reason="needs root and /dev/kmsg")
 def test_killed_again_and_again_it_loses_nothing_and_counts_nothing_twice(tmp_path: Path) -> None:
     """A stream of numbered kernel lines under a daemon that is killed at random moments is kept line for line."""
@@ -71,8 +81,7 @@ def test_killed_again_and_again_it_loses_nothing_and_counts_nothing_twice(tmp_pa
             daemon.wait()
             daemon = started(tmp_path)
         wait_for(number, tmp_path, 30)
-        with urllib.request.urlopen(f"http://{LISTEN}/metrics", timeout=5) as answer:
-            lines = answer.read().decode().splitlines()
+        lines = scraped_lines(30)
     finally:
         daemon.terminate()
         daemon.wait(timeout=20)
