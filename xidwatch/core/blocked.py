@@ -7,8 +7,8 @@ count of context switches proves it, as the kernel's own detector does (kernel/h
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import astuple, dataclass
 
 from xidwatch.core.event import Attribution
 from xidwatch.core.job import Job
@@ -142,12 +142,16 @@ class Spell:
 
 
 class Spells:
-    """The waits that go on."""
+    """The waits that go on.
+
+    Attributes:
+        beyond: Tasks in D at the last pass over all that are not followed, because there are MOST_SPELLS already.
+    """
 
     def __init__(self) -> None:
         self._open: dict[TaskKey, Spell] = {}
         self._resumed: dict[TaskKey, tuple[int, float]] = {}
-        self.dropped_total = 0
+        self.beyond = 0
 
     def __len__(self) -> int:
         return len(self._open)
@@ -179,11 +183,12 @@ class Spells:
             if spell is not None:
                 spell.task = task
                 spell.killed_s = None if not task.killed else now.steady_s if spell.killed_s is None else spell.killed_s
+        if asked is None:
+            self.beyond = sum(key not in self._open for key in found)
         return over
 
     def _begun(self, task: Sighting, now: Moment) -> Spell | None:
         if len(self._open) >= MOST_SPELLS:
-            self.dropped_total += 1
             return None
         switches, since_s = self._resumed.pop(task.key, (-1, now.steady_s))
         since_s = min(since_s, now.steady_s) if switches == task.switches else now.steady_s
@@ -193,7 +198,7 @@ class Spells:
     def position(self, boot_id: str | None, now: Moment) -> str:
         """What a later run needs to go on: the longest waits. The same text as long as nothing changes."""
         kept = [
-            [*_numbers(spell.task.key), spell.task.switches, round(spell.since_s, 3)]
+            [*astuple(spell.task.key), spell.task.switches, round(spell.since_s, 3)]
             for spell in self.all()[:_MOST_RESUMED]
             if now.steady_s - spell.since_s >= _WORTH_RESUMING_S
         ]
@@ -216,14 +221,3 @@ def spell_id(boot_id: str | None, spell: Spell) -> str:
     """`task/<boot>/<tid>/<start>/<switches>`: the same for the same wait, whichever run of the daemon looks."""
     key = spell.task.key
     return f"task/{boot_id or '-'}/{key.tid}/{key.start}/{spell.task.switches}"
-
-
-def _numbers(key: TaskKey) -> tuple[int, int, int]:
-    return key.pid, key.tid, key.start
-
-
-def unseen(evidence: Evidence) -> Iterator[tuple[str, str]]:
-    """(what, why) of all that could not be read."""
-    for name in ("stack", "wchan", "syscall", "devices", "job"):
-        if (why := getattr(getattr(evidence, name), "why", None)) is not None:
-            yield name, why

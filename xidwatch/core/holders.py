@@ -25,7 +25,6 @@ class Holder:
         comm: Its name, which it chooses itself.
         gpus: PCI addresses; empty when only the device files, or only a log line, told of it.
         devices: Device files that it holds open; None when they could not be read.
-        seen_s: When it was last seen alive (steady).
         dead_s, dead_us: When it was found gone (steady, wall clock); None while it lives.
     """
 
@@ -36,7 +35,6 @@ class Holder:
     job: Job | None = None
     gpus: tuple[str, ...] = ()
     devices: tuple[str, ...] | None = None
-    seen_s: float = 0.0
     dead_s: float | None = None
     dead_us: int | None = None
 
@@ -115,9 +113,9 @@ def _lived(holder: Holder, wall_us: int) -> bool:
     return holder.started_us - _SLACK_US <= wall_us <= ended_us
 
 
-def with_gpus(holders: Iterable[Holder], by_minor: dict[int, str]) -> list[Holder]:
+def with_gpus(holders: Iterable[Holder], by_minor: dict[int, str]) -> tuple[Holder, ...]:
     """The same with the slots that their device files (`/dev/nvidia3`) stand for, where NVML has not told."""
-    return [replace(one, gpus=one.gpus or _slots(one.devices or (), by_minor)) for one in holders]
+    return tuple(replace(one, gpus=_slots(one.devices, by_minor)) if one.devices and not one.gpus else one for one in holders)
 
 
 def _slots(devices: tuple[str, ...], by_minor: dict[int, str]) -> tuple[str, ...]:

@@ -14,16 +14,10 @@ _MOST_WAITING = 512
 
 
 class Errands:
-    """Runs one errand after the other; one that does not return is left to itself and another thread goes on.
-
-    Attributes:
-        lost_total: Errands that were given up.
-        refused_total: Errands that found too many before them.
-    """
+    """Runs one errand after the other; one that does not return is left to itself and another thread goes on."""
 
     def __init__(self, done: Callable[[], None], clock_s: Callable[[], float] = time.monotonic) -> None:
         """`done` is called from the thread after each errand."""
-        self.lost_total = self.refused_total = 0
         self._done, self._clock_s = done, clock_s
         self._waiting: queue.Queue[Callable[[], None] | None] = queue.Queue(_MOST_WAITING)
         self._busy_since: dict[threading.Thread, float | None] = {}
@@ -46,7 +40,6 @@ class Errands:
         try:
             self._waiting.put_nowait(errand)
         except queue.Full:
-            self.refused_total += 1
             return False
         self._sent += 1
         return True
@@ -65,7 +58,6 @@ class Errands:
                     del self._busy_since[thread]
             elif since_s is not None and now_s - since_s > GIVEN_UP_S:
                 self._lost.add(thread)
-                self.lost_total += 1
                 if not self._waiting.empty() and len(self._lost) < MOST_LOST:
                     self._start()
 

@@ -226,7 +226,7 @@ class ProcReader:
     def job(self, pid: int) -> Job:
         """Whose work a process is; an empty one where that cannot be told. May block; see above."""
         cgroup = self._text(f"{pid}/cgroup", "")
-        uid = _uid(self._read(f"{pid}/status", _TEXT_BYTES))
+        uid = _uid(_told(self._read(f"{pid}/status", _TEXT_BYTES)))
         return self._job("" if isinstance(cgroup, Hidden) else cgroup, uid)
 
     def gpus_by_minor(self) -> dict[int, str]:
@@ -266,8 +266,7 @@ class ProcReader:
 
     def _sighting(self, pid: str, tid: str, stat: bytes) -> Iterator[Sighting]:
         fields = _fields(stat)
-        status = self._read(f"{pid}/task/{tid}/status", _TEXT_BYTES)
-        told = _told(status)
+        told = _told(self._read(f"{pid}/task/{tid}/status", _TEXT_BYTES))
         if len(fields) <= 19 or not told.get(b"State", b"").startswith(b"D"):
             return
         counts = [told.get(name, b"") for name in (b"voluntary_ctxt_switches", b"nonvoluntary_ctxt_switches")]
@@ -281,7 +280,7 @@ class ProcReader:
             kernel_thread=bool(int(fields[6]) & _KTHREAD),
             switches=sum(map(int, counts)),
             killed=any(int(mask, 16) & _SIGKILL for mask in pending),
-            uid=_uid(status),
+            uid=_uid(told),
             inner_pid=int(numbers[-1]) if len(numbers) > 1 else None,
         )
 
@@ -455,7 +454,7 @@ def _told(status: bytes) -> dict[bytes, bytes]:
     return {name: value.strip() for name, _, value in pairs}
 
 
-def _uid(status: bytes) -> int | None:
+def _uid(told: dict[bytes, bytes]) -> int | None:
     """The effective one."""
-    numbers = _told(status).get(b"Uid", b"").split()
+    numbers = told.get(b"Uid", b"").split()
     return int(numbers[1]) if len(numbers) > 1 and numbers[1].isdigit() else None

@@ -49,15 +49,13 @@ def ask(argv: Sequence[str], deadline_s: float) -> Said:
         _close(theirs, its)
     texts = _read({out: bytearray(), wrong: bytearray()}, time.monotonic() + deadline_s)
     _close(out, wrong)
-    ended = texts is not None and _ends(child)
-    if not ended:
+    if texts is None or not _ends(child):
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGTERM)
         _ABANDONED.append(child)
         return Said(
             outcome="timed out", why=f"{argv[0]} (pid {child.pid}) did not end within {deadline_s:g} s; it is left alone"
         )
-    assert texts is not None
     return _judged(argv, child.returncode, bytes(texts[out]), bytes(texts[wrong]).decode("utf-8", "replace").strip())
 
 

@@ -344,8 +344,8 @@ class TaskScan:
             blocked=blocked_tasks(waits, now, self._boot_id),
             open=frozenset(spell_id(self._boot_id, spell) for spell in self._spells.all()),
             complete=self._cost.passes_total > 0,
-            beyond=self._spells.dropped_total,
-            holders=tuple(with_gpus(self._holders.table(), self._minors)),
+            beyond=self._spells.beyond,
+            holders=with_gpus(self._holders.table(), self._minors),
             sight=self._reader.sight,
             cost=self._cost,
             unread=self._errands.stuck(),
@@ -394,7 +394,7 @@ class TaskScan:
         there = self._reader.holder(pid, now.wall_us, _boot_s())
         if there is None:
             return
-        self._holders.keep(replace(there, gpus=gpus, devices=devices, seen_s=now.steady_s))
+        self._holders.keep(replace(there, gpus=gpus, devices=devices))
         if devices and now.steady_s >= self._minors_due_s:
             self._minors_due_s = now.steady_s + _BLIND_TRUST_S
             self._errands.send(self._learn_minors)
@@ -410,7 +410,7 @@ class TaskScan:
         now = self._now()
         there = self._reader.holder(pid, now.wall_us, _boot_s())
         if there is not None:
-            there = replace(there, job=self._reader.job(pid), seen_s=now.steady_s)
+            there = replace(there, job=self._reader.job(pid))
             self._learnt.put(partial(self._holders.keep, there))
         if len(self._found) >= _MOST_FOUND:
             self._found = {}
@@ -421,7 +421,7 @@ class TaskScan:
         job = self._reader.job(there.pid)
         again = self._reader.holder(there.pid, now.wall_us, _boot_s())
         if again is not None and again.start == there.start:
-            self._learnt.put(partial(self._holders.keep, replace(there, job=job, seen_s=now.steady_s)))
+            self._learnt.put(partial(self._holders.keep, replace(there, job=job)))
 
     def _learn_minors(self) -> None:
         minors = self._reader.gpus_by_minor()
