@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.monitoring import ROOT
 from tests.nvml.fake import Fake
 from tests.nvml.staged import Staged, staged, write_scenario
 from tests.nvml.test_d_state import state_of
@@ -116,6 +120,18 @@ def test_a_call_that_waits_in_the_kernel(tmp_path: Path, watchdog: Watchdog) -> 
         node.wait(stuck)
         took_s = node_stop(node)
     assert took_s < 5
+
+
+@pytest.mark.skipif(shutil.which("ps") is None, reason="needs ps: apt-get install procps")
+def test_the_documented_command_shows_the_stuck_process(tmp_path: Path) -> None:
+    """What docs/nvml.md says to type finds the process that asks NVML and its D state."""
+    (command,) = re.findall(r"^    (ps .*)$", (ROOT / "docs" / "nvml.md").read_text(encoding="utf-8"), re.MULTILINE)
+    write_scenario(tmp_path, "d_state")
+    with staged(tmp_path) as node:
+        (child,) = until(lambda: children_of(node.child.pid), what="the process that asks NVML")
+        until(lambda: state_of(child) == "D", what="its D state")
+        shown = subprocess.run(command, shell=True, capture_output=True, text=True, check=True).stdout
+        assert (str(child), "D") in [(line.split()[0], line.split()[1][0]) for line in shown.splitlines()]
 
 
 def node_stop(node: Staged) -> float:

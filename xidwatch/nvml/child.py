@@ -34,7 +34,7 @@ from xidwatch.nvml.protocol import Answer, Ask, Asking, Done, Told, ToldDriver, 
 from xidwatch.nvml.sample import sample, slot_of
 
 NAME = "nvml-of-"
-"""The process's name begins so, followed by the pid of the daemon that it belongs to; see `client.left_overs`."""
+"""The process's name begins so, followed by the pid of the daemon that it belongs to; see `kin.left_overs`."""
 _ABSENT = frozenset({6, 28})
 """nvmlReturn_t of a GPU that NVML does not know: NOT_FOUND, GPU_NOT_FOUND."""
 _WIDTH = {0: "dVal", 1: "uiVal", 2: "ulVal", 3: "ullVal", 4: "sllVal", 5: "siVal", 6: "usVal"}
