@@ -368,7 +368,7 @@ class Correlator:
     def _note_ranks(self, host: str, context: Context) -> list[Case]:
         """How far each rank had come stands beside the time-outs, before them or behind."""
         case = self._by_topic.get((host, "nccl_timeout"))
-        case = _alive(case) if case is not None else None
+        case = alive(case) if case is not None else None
         if case is None or case.state != "active" or not _beside(case.last.record, context.record):
             self._notes.setdefault(host, deque(maxlen=_MOST_NOTES)).append(context)
             return []
@@ -433,13 +433,13 @@ class Correlator:
         gone = {id(case) for case in cases}
         for case in cases:
             del self._cases[id(case)]
-        self._by_pid = {key: known for key, known in self._by_pid.items() if id(_alive(known[0])) not in gone}
-        self._by_topic = {key: case for key, case in self._by_topic.items() if id(_alive(case)) not in gone}
+        self._by_pid = {key: known for key, known in self._by_pid.items() if id(alive(known[0])) not in gone}
+        self._by_topic = {key: case for key, case in self._by_topic.items() if id(alive(case)) not in gone}
         for key, known in list(self._by_card.items()):
-            if all(id(_alive(case)) in gone for case in known.values()):
+            if all(id(alive(case)) in gone for case in known.values()):
                 del self._by_card[key]
         for code, of_code in list(self._by_code.items()):
-            if not (left := [case for case in of_code if id(_alive(case)) not in gone]):
+            if not (left := [case for case in of_code if id(alive(case)) not in gone]):
                 del self._by_code[code]
             elif len(left) < len(of_code):
                 self._by_code[code] = left
@@ -450,9 +450,9 @@ class Correlator:
         detail = event.detail
         if not isinstance(detail, HungTaskDetail) or detail.attribution != "unknown" or detail.gpu_related is not None:
             return None
-        if case is None or not _within(_alive(case).last, event, HUNG_TASK_SILENCE_S):
+        if case is None or not _within(alive(case).last, event, HUNG_TASK_SILENCE_S):
             return None
-        for fold in _alive(case).folds.values():
+        for fold in alive(case).folds.values():
             owner = fold.finding.event
             if owner.pid == event.pid and owner.kind == "xid" and owner.pid_role == "owner":
                 return f"its pid owned a channel of GPU {owner.pci or '?'} (Xid {owner.code})"
@@ -464,7 +464,7 @@ class Correlator:
         """Cases that this finding belongs to, best evidence first, without repeats."""
         found: list[Case] = []
         for candidate in self._candidates(host, finding):
-            case = _alive(candidate)
+            case = alive(candidate)
             if case not in found and case.state == "active":
                 found.append(case)
         return found
@@ -503,7 +503,7 @@ class Correlator:
         if event.pci is None:
             return
         for (_, instance), indexed in list(self._by_card.get(_card(host, event.pci), {}).items()):
-            case = _alive(indexed)
+            case = alive(indexed)
             other_slice = None not in (instance, event.gpu_instance) and instance != event.gpu_instance
             if other_slice and case.needs() < RUNGS.index("reset_gpu"):
                 continue
@@ -515,9 +515,9 @@ class Correlator:
         if not isinstance(event.detail, XidDetail) or event.detail.caused_by is None:
             return
         for case in reversed(self._by_code.get((host, event.detail.caused_by), [])):
-            slots = {f.finding.event.pci for f in _alive(case).folds.values() if f.finding.event.code == event.detail.caused_by}
+            slots = {f.finding.event.pci for f in alive(case).folds.values() if f.finding.event.code == event.detail.caused_by}
             if event.pci in slots or None in (event.pci, *slots):
-                yield _alive(case)
+                yield alive(case)
                 return
 
     def _same_link(self, host: str, event: Event) -> Iterator[Case]:
@@ -553,7 +553,7 @@ class Correlator:
             or (None not in (name, event.process) and name != event.process)
         ):
             return
-        if _within(_alive(case).last, event, SAME_PROCESS_S):
+        if _within(alive(case).last, event, SAME_PROCESS_S):
             yield case
 
     def _struck_together(self, host: str, finding: Finding) -> Iterator[Case]:
@@ -575,7 +575,7 @@ class Correlator:
             related, owner = detail.gpu_related, detail.blocked_by
             if owner and owner.rpartition(":")[2].isdigit():
                 held, _ = self._by_pid.get((host, int(owner.rpartition(":")[2])), (None, None))
-                if held is not None and _within(_alive(held).last, event, HUNG_TASK_SILENCE_S):
+                if held is not None and _within(alive(held).last, event, HUNG_TASK_SILENCE_S):
                     yield held
         else:
             related = getattr(detail, "gpu_related", None)
@@ -603,16 +603,16 @@ class Correlator:
     def _fault_of_pid(self, host: str, event: Event) -> Iterator[Case]:
         """The kernel's fault of the same process, also where the program writes its times in a zone that it does not name."""
         case = self._by_pid.get((host, event.pid), (None, None))[0] if event.pid is not None else None
-        if case is not None and any(f.finding.event.kind == "xid" for f in _alive(case).folds.values()):
-            gap = gap_s(_alive(case).last.last_record, event.record)
+        if case is not None and any(f.finding.event.kind == "xid" for f in alive(case).folds.values()):
+            gap = gap_s(alive(case).last.last_record, event.record)
             if gap is None or abs(gap) <= SAME_PROCESS_S or (event.record.utc_offset_s is None and _zones_apart(gap)):
-                yield _alive(case)
+                yield alive(case)
 
     def _echoed(self, host: str, finding: Finding) -> Iterator[Case]:
         """A program's errors that were read before the kernel's line: its clock runs a little ahead, or is unknown."""
         event, rule = finding.event, finding.rule
         for topic in ("cuda_error", "nccl_timeout"):
-            case = _alive(found) if (found := self._by_topic.get((host, topic))) is not None else None
+            case = alive(found) if (found := self._by_topic.get((host, topic))) is not None else None
             if case is None or any(f.finding.event.kind not in PROGRAM_KINDS for f in case.folds.values()):
                 continue
             told = [f.finding.rule for f in case.folds.values()]
@@ -623,8 +623,8 @@ class Correlator:
 
     def _topic(self, host: str, topic: str, event: Event, silence_s: float) -> Iterator[Case]:
         case = self._by_topic.get((host, topic))
-        if case is not None and _within(_alive(case).last, event, silence_s):
-            yield _alive(case)
+        if case is not None and _within(alive(case).last, event, silence_s):
+            yield alive(case)
 
     def _latest_gpu_case(self, host: str, event: Event, silence_s: float) -> Iterator[Case]:
         for case in self._recent_first(host):
@@ -868,7 +868,8 @@ def _bounded(index: dict[Any, Any], most: int = _MOST_INDEXED) -> None:
             del index[key]
 
 
-def _alive(case: Case) -> Case:
+def alive(case: Case) -> Case:
+    """The case itself, or the one that has swallowed it."""
     while case.merged_into is not None:
         case = case.merged_into
     return case

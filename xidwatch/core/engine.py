@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from xidwatch.core.boots import BootTurns
 from xidwatch.core.classify import RuleTable
-from xidwatch.core.correlate import Case, Correlator
+from xidwatch.core.correlate import Case, Correlator, alive
 from xidwatch.core.event import Context, Event
 from xidwatch.core.findings import judge_event
 from xidwatch.core.floor import Floor
@@ -125,11 +125,10 @@ class Engine:
                 here.waiting[key].item, here.waiting[key].touched_us = item, now_us
             elif isinstance(item, Event) and item.uid in here.twice:
                 continue
-            elif (mark := f"{identity}.{number}") in self._seen:
+            elif not self._seen.add(mark := f"{identity}.{number}"):
                 if isinstance(item, Event):
                     here.twice.add(item.uid)
             else:
-                self._seen.add(mark)
                 here.waiting[key] = _Waiting(item, mark, now_us, now_us)
                 if isinstance(item, Event):
                     born.append(item)
@@ -170,9 +169,8 @@ class Engine:
 
     def observe(self, identity: str, source: str, item: Event | Context, now_us: int) -> Settled | None:
         """Take something complete that no log told; None when it is known already."""
-        if identity in self._seen:
+        if not self._seen.add(identity):
             return None
-        self._seen.add(identity)
         return Settled(identity, source, item, self._place(item, now_us))
 
     def _owned(self, item: Event | Context) -> Event | Context:
@@ -201,11 +199,11 @@ class Engine:
             self._end_quiet(now_us)
         if not self._touched and not self.correlator.has_news():
             return []
-        if any("nccl_timeout" in (fold.finding.event.kind for fold in case.folds.values()) for case in self._touched):
+        if any("nccl_timeout" in case.kinds for case in self._touched):
             from xidwatch.core.fleet import join_fleet
 
             join_fleet(self.correlator)
-        touched = {id(case): case for case in (_final(case) for case in self._touched)}
+        touched = {id(case): case for case in (alive(case) for case in self._touched)}
         touched |= {id(case): case for case in self.correlator.take_ended()}
         self._touched = []
         known = {id(case) for case in self.correlator.cases}
@@ -303,12 +301,6 @@ class Engine:
 def active(incidents: Sequence[Incident]) -> list[Incident]:
     """Those that are not over."""
     return [incident for incident in incidents if incident.state != "resolved"]
-
-
-def _final(case: Case) -> Case:
-    while case.merged_into is not None:
-        case = case.merged_into
-    return case
 
 
 def _is_whole(case: Case) -> bool:

@@ -10,14 +10,10 @@ from dataclasses import dataclass
 
 from xidwatch.core.correlate import Case, Fold
 from xidwatch.core.event import Event
-from xidwatch.core.incident import EndReason
+from xidwatch.core.ladder import DONE_BY
 from xidwatch.core.record import Record, gap_s
 from xidwatch.core.rule import DONE, RUNGS, Done, Escalation, Rule, selected
 
-_BY_END: dict[EndReason, Done] = {
-    "boot": "reboot_node", "driver_reload": "reload_driver", "recovered_154": "reset_gpu", "reset_seen": "reset_gpu",
-    "gpu_recovered": "reset_gpu",
-}  # fmt: skip
 _KINDS = ("xid", "nvrm")
 _MOST_EARLIER = 16
 
@@ -65,11 +61,16 @@ def escalated(faults: Sequence[tuple[Case, Fold]], escalations: Sequence[Escalat
 
 def climbs(rule: Rule, escalation: Escalation) -> bool:
     """Whether a rule's fault may take this step when it comes again."""
-    if _is_of_no_account(rule) or rule.origin not in escalation.origins or rule.recovery not in escalation.asked:
+    return not _is_of_no_account(rule) and _steps(escalation, rule, rule.recovery, [rule])
+
+
+def _steps(escalation: Escalation, root: Rule, rung: str, members: Sequence[Rule]) -> bool:
+    """Whether it is about a fault with this root that asks for this rung, in the company of these."""
+    if root.origin not in escalation.origins or rung not in escalation.asked:
         return False
-    if any(selected(rule, name) for name in escalation.without):
+    if any(selected(rule, name) for rule in members for name in escalation.without):
         return False
-    return not escalation.members or any(selected(rule, name) for name in escalation.members)
+    return not escalation.members or any(selected(root, name) for name in escalation.members)
 
 
 def _is_of_no_account(rule: Rule) -> bool:
@@ -87,7 +88,7 @@ def _tried(case: Case, present: Fold, before: list[tuple[Case, Fold]]) -> Iterat
         if earlier.end_reason == "gpu_replaced":
             continue
         acts: list[tuple[Done, Record]] = []
-        if (done := _BY_END.get(earlier.end_reason)) is not None and earlier.end is not None:  # type: ignore[arg-type]
+        if (done := DONE_BY.get(earlier.end_reason)) is not None and earlier.end is not None:
             acts.append((done, earlier.end.record))
         if case.booted is not None and _between(earlier.last.record, case.booted, now.record):
             acts.append(("reboot_node", case.booted))
@@ -117,10 +118,7 @@ def _answers(tried: list[_Tried], escalations: Sequence[Escalation], case: Case,
         for escalation in escalations:
             fits = (
                 escalation.after == one.done
-                and root.finding.rule.origin in escalation.origins
-                and rung in escalation.asked
-                and (not escalation.members or any(selected(root.finding.rule, name) for name in escalation.members))
-                and not any(selected(rule, name) for rule in members for name in escalation.without)
+                and _steps(escalation, root.finding.rule, rung, members)
                 and (one.after_s is None or one.after_s <= escalation.within_s)
                 and all(_differs(name, one.before, root.finding.event) for name in escalation.distinct)
             )

@@ -5,24 +5,23 @@ A condition has three answers: it holds, it does not, or nobody knows. What is n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
 from xidwatch.core.event import Event
 from xidwatch.core.incident import EndReason, Incident
 from xidwatch.core.machine import UNKNOWN, Machine, merged
-from xidwatch.core.rule import Action, Applies, Command, Precondition, Rule
+from xidwatch.core.rule import Action, Applies, Command, Done, Precondition, Rule
 
 if TYPE_CHECKING:
     from xidwatch.core.classify import RuleTable
 
 _NVLINK5 = range(144, 151)
 """Only Blackwell and what came after it print these."""
-_DONE: dict[EndReason, str] = {
+DONE_BY: Mapping[EndReason | None, Done] = {
     "boot": "reboot_node", "driver_reload": "reload_driver", "recovered_154": "reset_gpu", "reset_seen": "reset_gpu",
-    "gpu_recovered": "reset_gpu",
-    "gpu_replaced": "reboot_node",
+    "gpu_recovered": "reset_gpu", "gpu_replaced": "reboot_node",
 }  # fmt: skip
 """What had been done when an incident ended so."""
 
@@ -128,4 +127,4 @@ def rung_to_verify(incident: Incident) -> str | None:
         return incident.recovery.rung
     if incident.state != "awaiting_verification":
         return None
-    return _DONE.get(incident.end_reason, "reset_gpu") if incident.end_reason is not None else "reset_gpu"
+    return DONE_BY.get(incident.end_reason, "reset_gpu")

@@ -142,7 +142,7 @@ def hypervisor_of_dmi(maker: str, product: str) -> str | None:
     """
     low, called = maker.strip().lower(), product.strip().lower()
     found = next((name for start, name in _BY_MAKER.items() if low.startswith(start)), None)
-    if found is None or called.partition("/")[0].endswith(("metal", ".metal-24xl", ".metal-48xl")) or ".metal-" in called:
+    if found is None or called.partition("/")[0].endswith("metal") or ".metal-" in called:
         return None
     proof = _PROOF_IN_PRODUCT.get(found)
     return found if proof is None or any(part in called for part in proof) else None

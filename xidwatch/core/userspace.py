@@ -160,7 +160,6 @@ _SPOKEN_OF = lazy(
 )
 _SPEAKER = lazy(r"^\W*\((?P<name>[\w.:/-]+)(?:,? rank=(?P<rank>\d+))?,? pid=(?P<pid>\d+)[^)]*\)")
 _RANK = lazy(r"\[rank(\d+)\]|\bRank (\d+)\]|\brank[=: ](\d+)\b")
-_GROUP_RANK = lazy(r"\bRank (\d+)\]")
 _HEADER = lazy(r"ProcessGroupNCCL\.cpp:\d+\].*\bRank \d+\]\s*$")
 
 
@@ -218,8 +217,7 @@ def extend(event: Event, record: Record) -> Event | None:
         return _proven(event, detail, record)
     if event.kind == "nccl_timeout" and _SAID_ON_TIMEOUT not in text and (monitor := _HEARTBEAT.search(text)):
         # It follows a time-out on every rank, and tells nothing new then.
-        limit_ms = int(monitor["seconds"]) * 1000 if monitor["seconds"] else None
-        return replace(event, detail=replace(detail, timeout_ms=detail.timeout_ms or limit_ms), last_record=record)
+        return replace(event, detail=replace(detail, timeout_ms=detail.timeout_ms or _limit_ms(monitor)), last_record=record)
     if event.kind == "nccl_timeout" and _SAID_ON_TIMEOUT in text:
         return _repeated(event, detail, text)
     if event.kind == "torch_oom" and _says_again(event, detail, text):
@@ -292,12 +290,12 @@ def _read_timeout(record: Record, text: str) -> Event | None:
 def _read_heartbeat(record: Record, text: str) -> Event | None:
     if (monitor := _HEARTBEAT.search(text)) is None:
         return None
-    limit_ms = int(monitor["seconds"]) * 1000 if monitor["seconds"] else None
-    rank = _RANK.search(text) or _GROUP_RANK.search(text)
-    detail = UserspaceDetail(
-        message=monitor[0], rank=int(next(filter(None, rank.groups()))) if rank else None, timeout_ms=limit_ms
-    )
+    detail = UserspaceDetail(message=monitor[0], rank=_rank(text), timeout_ms=_limit_ms(monitor))
     return replace(_event(record, "nccl_timeout", detail), what=_WATCHDOG_STUCK)
+
+
+def _limit_ms(monitor: re.Match[str]) -> int | None:
+    return int(monitor["seconds"]) * 1000 if monitor["seconds"] else None
 
 
 def _read_preemption(record: Record, text: str) -> Event | None:
