@@ -118,7 +118,9 @@ _NETWORK_WORK = lazy(r"netns|cleanup_net|linkwatch|ipv6|addrconf|\bib|rdma|mlx|b
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class Finding:
+    """What a task waits for, whether that is the GPU (None: perhaps), and the evidence in words."""
+
     attribution: Attribution
     gpu_related: bool | None
     why: str
@@ -137,7 +139,7 @@ def start(record: Record) -> tuple[Event, ...]:
         return _begin(record, head, detail)
     if (half := _HALF_HEAD.search(text)) and (record.wall_us or record.since_boot_us) and record.program is None:
         detail = HungTaskDetail(blocked_s=int(half["s"]), io_wait=half["io"] is not None)
-        return (judged(_event(record, None, int(half["pid"]), detail)),)
+        return (_judged(_event(record, None, int(half["pid"]), detail)),)
     if blocker := _BLOCKER.search(text):
         detail = HungTaskDetail(lock=blocker["lock"], blocked_by=_owner(text))
         return _begin(record, blocker, detail)
@@ -158,7 +160,7 @@ def extend(event: Event, record: Record) -> Event | None:
         return replace(event, count_is_minimum=True, last_record=record)
     for read in _READERS:
         if (richer := read(event, detail, record.text)) is not None:
-            return judged(replace(event, detail=richer, last_record=record))
+            return _judged(replace(event, detail=richer, last_record=record))
     return None
 
 
@@ -170,7 +172,7 @@ def open_for(event: Event) -> int:
 def _begin(record: Record, match: re.Match[str], detail: HungTaskDetail) -> tuple[Event, ...]:
     if not may_be_kernel(record, match):
         return ()
-    return (judged(_event(record, match["name"], int(match["pid"]), detail)),)
+    return (_judged(_event(record, match["name"], int(match["pid"]), detail)),)
 
 
 def _event(record: Record, process: str | None, pid: int, detail: HungTaskDetail) -> Event:
@@ -257,13 +259,12 @@ _READERS: tuple[Callable[[Event, HungTaskDetail, str], HungTaskDetail | None], .
 )  # fmt: skip
 
 
-def judged(event: Event) -> Event:
+def _judged(event: Event) -> Event:
     """The event with what its stack, its name and the lock's owner tell: attribution, evidence, whether SIGKILL ends it."""
     detail = event.detail
     if not isinstance(detail, HungTaskDetail):
         return event
-    found = _by_gpu(event, detail) or _by_stack(detail) or _by_name(event, detail) or _by_guesses(detail)
-    found = found or _without_evidence(detail)
+    found = attribute(event.process, detail) or _without_evidence(detail)
     judged = replace(
         detail,
         attribution=found.attribution,
@@ -274,75 +275,80 @@ def judged(event: Event) -> Event:
     return replace(event, detail=judged)
 
 
-def _by_gpu(event: Event, detail: HungTaskDetail) -> _Finding | None:
+def attribute(process: str | None, detail: HungTaskDetail) -> Finding | None:
+    """What a task of this name waits for, by its stack, its name, its work item and the lock's owner; None without evidence."""
+    return _by_gpu(process, detail) or _by_stack(detail) or _by_name(process, detail) or _by_guesses(detail)
+
+
+def _by_gpu(process: str | None, detail: HungTaskDetail) -> Finding | None:
     if frame := gpu_frame(map(parse_frame, detail.stack)):
-        return _Finding("gpu", True, f"waits in {frame}")
+        return Finding("gpu", True, f"waits in {frame}")
     if detail.workqueue and (module := re.search(r"\[([\w-]+)\]", detail.workqueue)) and is_gpu_module(module[1]):
-        return _Finding("gpu", True, f"runs the work item {detail.workqueue}")
-    if event.process and detail.kernel_thread is not False and is_gpu_thread(event.process):
-        return _Finding("gpu", True, f"{event.process} is a kernel thread of the GPU driver")
+        return Finding("gpu", True, f"runs the work item {detail.workqueue}")
+    if process and detail.kernel_thread is not False and is_gpu_thread(process):
+        return Finding("gpu", True, f"{process} is a kernel thread of the GPU driver")
     if detail.blocked_by and is_gpu_thread(detail.blocked_by.rpartition(":")[0]):
-        return _Finding("gpu", True, f"waits for a lock held by {detail.blocked_by}, a thread of the GPU driver")
+        return Finding("gpu", True, f"waits for a lock held by {detail.blocked_by}, a thread of the GPU driver")
     if detail.owner_stack and (frame := gpu_frame(map(parse_frame, detail.owner_stack))):
-        return _Finding("gpu", True, f"waits for a lock whose owner {detail.blocked_by} is in {frame}")
+        return Finding("gpu", True, f"waits for a lock whose owner {detail.blocked_by} is in {frame}")
     return None
 
 
-def _by_stack(detail: HungTaskDetail) -> _Finding | None:
+def _by_stack(detail: HungTaskDetail) -> Finding | None:
     if not detail.stack:
         return None
     if (guess := gpu_frame(map(parse_frame, detail.doubtful))) and guess.module is not None:
-        return _Finding("unknown", None, f"the only GPU frame, {guess}, is one that the unwinder could not vouch for")
+        return Finding("unknown", None, f"the only GPU frame, {guess}, is one that the unwinder could not vouch for")
     if (found := _by_frames(detail.stack)) is not None:
         return found
     # The scheduler's and the lock's own frames are in every stack: they do not tell who waits.
     if all(_WAITING.match(entry) or entry.startswith("__schedule") for entry in detail.stack):
         return None
-    return _Finding("other", False, f"waits in {_first_caller(detail.stack)}, outside any GPU driver")
+    return Finding("other", False, f"waits in {_first_caller(detail.stack)}, outside any GPU driver")
 
 
-def _by_guesses(detail: HungTaskDetail) -> _Finding | None:
+def _by_guesses(detail: HungTaskDetail) -> Finding | None:
     """Kernels without frame pointers vouch for no frame at all: then the guesses are the stack."""
     if not detail.doubtful:
         return None
     if frame := gpu_frame(map(parse_frame, detail.doubtful)):
-        return _Finding("gpu", True, f"waits in {frame} (the unwinder vouches for no frame)")
+        return Finding("gpu", True, f"waits in {frame} (the unwinder vouches for no frame)")
     return _by_frames(detail.doubtful)
 
 
-def _by_frames(stack: tuple[str, ...]) -> _Finding | None:
+def _by_frames(stack: tuple[str, ...]) -> Finding | None:
     frames = tuple(map(parse_frame, stack))
     for frame in frames:
         if frame.module in _NETWORK_STORAGE_MODULES or _NETWORK_STORAGE.match(frame.function):
-            return _Finding("storage", False, f"waits for a network file system in {frame}")
+            return Finding("storage", False, f"waits for a network file system in {frame}")
     for frame in frames:
         if frame.module in _STORAGE_MODULES or _STORAGE.match(frame.function):
-            return _Finding("storage", False, f"waits for storage in {frame}")
+            return Finding("storage", False, f"waits for storage in {frame}")
     for frame in frames:
         if frame.module in _NETWORK_MODULES or _NETWORK.match(frame.function):
-            return _Finding("network", False, f"waits for the network stack in {frame}")
+            return Finding("network", False, f"waits for the network stack in {frame}")
     return None
 
 
-def _by_name(event: Event, detail: HungTaskDetail) -> _Finding | None:
+def _by_name(process: str | None, detail: HungTaskDetail) -> Finding | None:
     """What a kernel thread's name or work item tells where the stack is missing."""
     work = detail.workqueue or ""
-    name = (event.process or "") if detail.kernel_thread is not False else ""
+    name = (process or "") if detail.kernel_thread is not False else ""
     if _NETWORK_STORAGE_WORK.search(work) or _NETWORK_STORAGE_THREAD.match(name):
-        return _Finding("storage", False, f"{work or name} works for a network file system")
+        return Finding("storage", False, f"{work or name} works for a network file system")
     if _STORAGE_WORK.search(work) or _STORAGE_THREAD.match(name):
-        return _Finding("storage", False, f"{work or name} works for storage")
+        return Finding("storage", False, f"{work or name} works for storage")
     if _NETWORK_WORK.search(work) or _NETWORK_THREAD.match(name):
-        return _Finding("network", False, f"{work or name} works for the network stack")
+        return Finding("network", False, f"{work or name} works for the network stack")
     if work:
-        return _Finding("other", False, f"runs the work item {work}, which is no GPU driver's")
+        return Finding("other", False, f"runs the work item {work}, which is no GPU driver's")
     return None
 
 
-def _without_evidence(detail: HungTaskDetail) -> _Finding:
+def _without_evidence(detail: HungTaskDetail) -> Finding:
     if detail.io_wait:
-        return _Finding("storage", None, "the kernel counts it as waiting for input or output; the stack is missing")
-    return _Finding("unknown", None, "the log holds no stack of it")
+        return Finding("storage", None, "the kernel counts it as waiting for input or output; the stack is missing")
+    return Finding("unknown", None, "the log holds no stack of it")
 
 
 def _first_caller(stack: tuple[str, ...]) -> str:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from xidwatch.core.blocked import Blocked, Evidence, Hidden, Moment, Sighting, Spell, Wait, spell_id
 from xidwatch.core.event import Attribution, Event, HungTaskDetail
-from xidwatch.core.hung_task import judged
+from xidwatch.core.hung_task import attribute
 from xidwatch.core.job import Job
 from xidwatch.core.pattern import lazy
 from xidwatch.core.record import Record
@@ -141,13 +141,8 @@ def _by_device(evidence: Evidence, frames: tuple[str, ...]) -> tuple[Attribution
 def _by_frames(comm: str, frames: tuple[str, ...], *, kernel_thread: bool) -> tuple[Attribution, str] | None:
     """Remembered, since hundreds of tasks that wait in one place are looked at every few seconds."""
     telling = tuple(frame for frame in frames if not _SYSCALL_FRAMES.match(frame))
-    detail = HungTaskDetail(stack=telling, kernel_thread=kernel_thread)
-    nothing = Record(text="")
-    event = Event(uid=(0, 0, 0), kind="hung_task", record=nothing, last_record=nothing, process=comm, detail=detail)
-    found = judged(event).detail
-    if not isinstance(found, HungTaskDetail) or found.why is None or found.attribution == "unknown":
-        return None
-    return found.attribution, found.why
+    found = attribute(comm, HungTaskDetail(stack=telling, kernel_thread=kernel_thread))
+    return None if found is None or found.attribution == "unknown" else (found.attribution, found.why)
 
 
 def _killable(spell: Spell, frames: tuple[str, ...], now: Moment) -> tuple[bool | None, str]:

@@ -22,7 +22,7 @@ from xidwatch.sources.journalread import (
     open_reader,
 )
 from xidwatch.sources.journalspan import Progress
-from xidwatch.sources.kmsgblock import Ask, is_worth_reading
+from xidwatch.sources.kmsgblock import Ask, is_wanted
 from xidwatch.sources.live import MOST_WORTH, RETRY_S, Bell, SourceHealth, Tally
 
 _MISSED_TEXT = lazy(r"Missed (\d+) kernel messages")
@@ -109,10 +109,7 @@ class JournalSource:
         if record.boot_id != self._boot_id:
             self._boot_id = record.boot_id
             return True
-        further, behind = ask(), record.seq - self._fed
-        if behind <= further.whole or is_worth_reading(record.text):
-            return True
-        return behind <= further.among and any(word in record.text for word in further.words)
+        return is_wanted(record.text, ask(), record.seq - self._fed)
 
     def _read(self, records: list[Record], most: int) -> None:
         """Read to the end before looking at what journald did to its files: removed ones can no longer be read then."""

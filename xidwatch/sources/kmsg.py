@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from xidwatch.core.kmsg import parse_kmsg
 from xidwatch.core.record import Record
-from xidwatch.sources.kmsgblock import Ask, Block, is_worth_reading, number_of
+from xidwatch.sources.kmsgblock import Ask, Block, is_wanted, number_of
 from xidwatch.sources.live import MOST_WORTH, RETRY_S, Bell, SourceHealth, Tally
 from xidwatch.sources.printk_clock import PrintkClock
 from xidwatch.sources.ringbuffer import running_boot_id
@@ -156,10 +156,7 @@ class KmsgSource:
         if ask is None or self._fresh:
             self._fresh = False
             return True
-        further, behind = ask(), record.seq - self._fed
-        if behind <= further.whole or is_worth_reading(record.text):
-            return True
-        return behind <= further.among and any(word in record.text for word in further.words)
+        return is_wanted(record.text, ask(), record.seq - self._fed)
 
     def _reopened(self) -> bool:
         self._open()

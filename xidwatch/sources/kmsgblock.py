@@ -128,9 +128,15 @@ def _number(record: bytes, otherwise: int) -> int:
     return otherwise if (number := number_of(record)) is None else number
 
 
-def is_worth_reading(text: str) -> bool:
-    """Whether a text holds one of our words, or may hide one."""
-    return bool(_find()(text.encode("utf-8", "surrogateescape")))
+def is_wanted(text: str, further: Further, behind: int) -> bool:
+    """Whether a record's text holds one of our words, may hide one, or is asked for.
+
+    Args:
+        behind: How many records it lies behind the latest that was dealt with.
+    """
+    if behind <= further.whole or _find()(text.encode("utf-8", "surrogateescape")):
+        return True
+    return behind <= further.among and any(word in text for word in further.words)
 
 
 @lru_cache(maxsize=1)
