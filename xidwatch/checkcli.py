@@ -28,6 +28,7 @@ from xidwatch.core.remark import Remark
 from xidwatch.core.remarks import remarks_on
 from xidwatch.core.remarks_jobs import WATCHED
 from xidwatch.core.stateshape import read_json
+from xidwatch.daemoncli import STALE_S
 from xidwatch.nvml.client import Means, NvmlClient, Timing
 from xidwatch.nvml.kin import blocked_anywhere, own_command, started_us
 from xidwatch.plainfile import read_state_bytes
@@ -35,8 +36,6 @@ from xidwatch.sources.devices import list_gpus
 from xidwatch.sources.nodelook import NodeLook
 
 EXIT_CODES = {"fit": 0, "not_fit": 1, "not_known": 2}
-STALE_S = 180.0
-"""state.json is written at least once a minute; older than this the daemon is not watching."""
 _NVML_S = 3.0
 _LOOK_S = 2.5
 _SKEW_S = 60.0
@@ -215,7 +214,7 @@ def _wait(files: NodeLook, client: NvmlClient | None) -> None:
         while True:
             spent_s = time.monotonic() - began_s
             waits = [] if files.over else [_LOOK_S - spent_s]
-            if client is not None and not _Asked.is_over(client):
+            if client is not None and not client.health().over:
                 waits.append(_NVML_S + 0.2 - spent_s)
             left = [wait for wait in waits if wait > 0]
             if not left:
@@ -235,12 +234,6 @@ class _Asked:
     gpus: tuple[Gpu, ...] = ()
     answered: bool = False
     why: str | None = None
-
-    @staticmethod
-    def is_over(client: NvmlClient) -> bool:
-        """Answered, or given up."""
-        health = client.health()
-        return health.samples_total > 0 or health.missed_total > 0 or health.up is False
 
     @classmethod
     def of(cls, client: NvmlClient) -> _Asked:

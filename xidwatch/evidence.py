@@ -175,8 +175,7 @@ def _ask_nvml(pci: PciAddress, deadline_s: float, means: Means | None) -> tuple[
             until_s = time.monotonic() + deadline_s + 1.0
             while time.monotonic() < until_s:
                 client.tick()
-                health = client.health()
-                if health.samples_total or health.missed_total or health.up is False:
+                if client.health().over:
                     break
                 ready.select(0.1)
         return client.answers().gpus.get(pci), client.health().why

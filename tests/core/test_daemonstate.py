@@ -13,7 +13,7 @@ import pytest
 
 from xidwatch.cli import main
 from xidwatch.core.census import Slot, slot_object
-from xidwatch.core.daemonstate import read_daemon
+from xidwatch.core.daemonstate import stuck_s
 from xidwatch.core.pci import PciAddress
 
 NOW_US = 1_796_000_000_000_000
@@ -21,12 +21,8 @@ NOW_US = 1_796_000_000_000_000
 
 def test_a_silence_grows_while_nothing_is_written() -> None:
     """The seconds are those at reading time; where nothing was silent, age makes no silence."""
-
-    def silent_s(stuck_s: float) -> float:
-        state = {"time_us": NOW_US - 12_000_000, "nvml": {"stuck_s": stuck_s}}
-        return read_daemon(state, NOW_US).nvml_stuck_s
-
-    assert (12.5, 0.0, 42) == (silent_s(0.5), silent_s(0.0), silent_s(30))
+    silent_s = [stuck_s({"stuck_s": then_s}, 12.0) for then_s in (0.5, 0.0, 30)]
+    assert silent_s == [12.5, 0.0, 42]
 
 
 WHOLE: dict[str, Any] = {

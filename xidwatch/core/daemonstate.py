@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeVar, get_args
 
-from xidwatch.core.gpu import HARDWARE_SLOWDOWN
+from xidwatch.core.gpu import hardware_slowdown
 from xidwatch.core.node import Daemon, DaemonSource, Gpu, Trouble
 from xidwatch.core.rule import Severity
 
@@ -24,7 +24,7 @@ def read_daemon(state: object, now_us: int) -> Daemon:
     rules = _table(whole.get("rules") or {}, "rules")
     history = _table(whole.get("history") or {}, "history")
     nvml = _table(whole.get("nvml") or {}, "nvml")
-    gpus = whole.get("gpus")
+    gpus = _list(whole, "gpus")
     return Daemon(
         age_s=(now_us - written_us) / 1e6,
         incidents=tuple(read_trouble(one) for one in _items(whole, "incidents")),
@@ -36,9 +36,8 @@ def read_daemon(state: object, now_us: int) -> Daemon:
         nvml_asks=_may(nvml, "asked", bool) is True,
         nvml_up=_may(nvml, "up", bool),
         nvml_released=_may(nvml, "released", bool) or False,
-        nvml_stuck_s=stuck_s(nvml, (now_us - written_us) / 1e6),
         expected_gpus=_may(whole, "expected_gpus", int),
-        gpus=None if gpus is None else tuple(read_gpu(one) for one in _items(whole, "gpus")),
+        gpus=None if gpus is None else tuple(map(read_gpu, gpus)),
     )
 
 
@@ -109,7 +108,7 @@ def read_gpu(slot: object) -> Gpu:
         persistence_mode=_may(one, "persistence_mode", bool),
         fabric=_may(fabric, "probe", str),
         fabric_status=_may(fabric, "status", int),
-        slowed_by=_slowed(one),
+        slowed_by=hardware_slowdown(_list(one, "clock_reasons")),
         temperature_celsius=_may(one, "temperature_celsius", int),
         nvlinks=_may(one, "nvlinks", int),
         nvlinks_down=_links_down(one),
@@ -118,13 +117,8 @@ def read_gpu(slot: object) -> Gpu:
     )
 
 
-def _slowed(gpu: Mapping[str, Any]) -> tuple[str, ...] | None:
-    reasons = None if gpu.get("clock_reasons") is None else _items(gpu, "clock_reasons")
-    return None if reasons is None else tuple(reason for reason in HARDWARE_SLOWDOWN if reason in reasons)
-
-
 def _links_down(gpu: Mapping[str, Any]) -> tuple[int, ...] | None:
-    links = None if gpu.get("nvlinks_down") is None else _items(gpu, "nvlinks_down")
+    links = _list(gpu, "nvlinks_down")
     return None if links is None else tuple(link for link in links if type(link) is int)
 
 
@@ -152,10 +146,12 @@ def _table(value: object, what: str) -> Mapping[str, Any]:
 
 
 def _items(table: Mapping[str, Any], key: str) -> list[Any]:
+    return _list(table, key) or []
+
+
+def _list(table: Mapping[str, Any], key: str) -> list[Any] | None:
     found = table.get(key)
-    if found is None:
-        return []
-    if not isinstance(found, list):
+    if found is not None and not isinstance(found, list):
         raise ValueError(f"{key} is not a list")
     return found
 

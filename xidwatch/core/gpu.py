@@ -6,7 +6,7 @@ is `Unresponsive`. Nothing here is 0, "" or False because it could not be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, TypeVar
 
@@ -20,6 +20,12 @@ CLOCK_REASONS = (
 
 HARDWARE_SLOWDOWN = ("hw_thermal", "hw_power_brake", "hw_slowdown")
 """Those by which the card itself halves its clocks or worse, the more telling first; `hw_slowdown` goes with either."""
+
+
+def hardware_slowdown(reasons: Collection[str] | None) -> tuple[str, ...] | None:
+    """Those of `HARDWARE_SLOWDOWN` among the clock reasons; None where these are not known."""
+    return None if reasons is None else tuple(reason for reason in HARDWARE_SLOWDOWN if reason in reasons)
+
 
 Severity = Literal["corrected", "uncorrected"]
 Lifetime = Literal["volatile", "aggregate"]

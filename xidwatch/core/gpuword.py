@@ -7,7 +7,6 @@ from typing import TypeVar
 
 from xidwatch.core.answered import RECOVERY_ACTIONS
 from xidwatch.core.gpu import (
-    HARDWARE_SLOWDOWN,
     Fabric,
     GpuAnswer,
     GpuState,
@@ -17,6 +16,7 @@ from xidwatch.core.gpu import (
     SpareRows,
     Sram,
     Unresponsive,
+    hardware_slowdown,
 )
 from xidwatch.core.node import Gpu
 
@@ -48,17 +48,13 @@ def gpu_of(pci: str, answer: GpuAnswer) -> Gpu:
         persistence_mode=_known(answer.persistence_mode),
         fabric=fabric.probe if isinstance(fabric, Fabric) else None,
         fabric_status=fabric.status if isinstance(fabric, Fabric) else None,
-        slowed_by=_slowed(_known(answer.clock_reasons)),
+        slowed_by=hardware_slowdown(_known(answer.clock_reasons)),
         temperature_celsius=_known(answer.temperature_celsius),
         nvlinks=len(answer.nvlinks) or None,
         nvlinks_down=tuple(link.link for link in answer.nvlinks if not link.active) if answer.nvlinks else None,
         pcie_width=_known(answer.pcie.width),
         pcie_max_width=_known(answer.pcie.max_width),
     )
-
-
-def _slowed(reasons: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if reasons is None else tuple(reason for reason in HARDWARE_SLOWDOWN if reason in reasons)
 
 
 def _action(number: int | None) -> str | None:

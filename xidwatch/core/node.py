@@ -139,7 +139,6 @@ class Daemon:
         nvml_asks: It asks NVML at all.
         nvml_up: NVML answered last time; None before the first time.
         nvml_released: An operator took xidwatch off the GPUs.
-        nvml_stuck_s: For how long NVML has been silent beyond its deadline.
         expected_gpus: As many should be there; None when it does not know.
         gpus: None when it says nothing about them.
     """
@@ -154,7 +153,6 @@ class Daemon:
     nvml_asks: bool = False
     nvml_up: bool | None = None
     nvml_released: bool = False
-    nvml_stuck_s: float = 0.0
     expected_gpus: int | None = None
     gpus: tuple[Gpu, ...] | None = None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from xidwatch.core.gpu import HARDWARE_SLOWDOWN
 from xidwatch.core.node import Gpu
 
 _BRAKES = {
@@ -19,10 +18,9 @@ def slowdown_text(gpu: Gpu) -> str | None:
 
     Same as: nvidia-smi -q -d PERFORMANCE, "HW Slowdown".
     """
-    reasons = [reason for reason in HARDWARE_SLOWDOWN if reason in (gpu.slowed_by or ())]
-    if not reasons:
+    if not gpu.slowed_by:
         return None
-    named = [reason for reason in reasons if reason != "hw_slowdown"] or reasons
+    named = [reason for reason in gpu.slowed_by if reason != "hw_slowdown"] or gpu.slowed_by
     heat = f" ({gpu.temperature_celsius} °C)" if gpu.temperature_celsius is not None else ""
     return f"slowed down by its hardware: {', '.join(_BRAKES[reason] for reason in named)}{heat}"
 

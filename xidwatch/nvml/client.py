@@ -110,6 +110,11 @@ class NvmlHealth:
     released: bool
     busy: bool
 
+    @property
+    def over(self) -> bool:
+        """The first question was answered or given up: nobody needs to wait for more."""
+        return self.samples_total > 0 or self.missed_total > 0 or self.up is False
+
 
 @dataclass(slots=True)
 class _Question:

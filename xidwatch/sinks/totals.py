@@ -29,7 +29,7 @@ def counters_for(finding: Finding) -> tuple[TotalKey, ...]:
     A rumour inside another program's text is no critical fault until something agrees.
     """
     event, rule = finding.event, finding.rule
-    if event.record.trusted == "no" or getattr(event.detail, "seen_by", None) is not None:
+    if event.record.trusted == "no" or (isinstance(event.detail, HungTaskDetail) and event.detail.seen_by is not None):
         return ()
     severity = "warning" if event.record.glued and rule.severity == "critical" else rule.severity
     fault: TotalKey = ("xidwatch_faults_total", (("class", rule.fault_class), ("severity", severity)))
