@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from xidwatch.core.event import Event, UserspaceDetail
+from xidwatch.core.rule import Rule
 from xidwatch.core.shortage import explain_shortage
 
 NO_XID = "No Xid goes with it: the driver saw no fault."
@@ -31,9 +32,9 @@ def clause(root: Event, last: Event, host: str, names: Names) -> str:
     return explain_shortage(detail, f"{name} ({detail.other_pid})" if name else None)
 
 
-def is_out_of_memory(event: Event, rule_id: str) -> bool:
+def is_out_of_memory(rule: Rule) -> bool:
     """Whether a program was refused GPU memory, which no Xid tells of."""
-    return event.kind == "torch_oom" or rule_id == "cuda-error-out-of-memory"
+    return rule.kind == "torch_oom" or rule.id == "cuda-error-out-of-memory"
 
 
 def _preemptions(detail: UserspaceDetail, last: Event) -> str:

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from xidwatch.core.answered import LASTING, OTHER_UNTIL, PROOF_S, STATE
-from xidwatch.core.event import PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
+from xidwatch.core.event import GPU_KINDS, PROGRAM_KINDS, Context, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.hosts import HostBook
 from xidwatch.core.incident import EndReason, Finding, State
 from xidwatch.core.nvlink import set_bits
@@ -54,7 +54,6 @@ _MOST_INDEXED = 20_000
 _MOST_RECENT = 64
 _ACTS = ("boot", "driver_load", "gpu_reset")
 """What is done about faults. The last is a program's word: it ends nothing, and only says what was tried."""
-_FAULTS = ("xid", "sxid", "nvrm")
 _LOCKUPS = ("soft_lockup", "hard_lockup", "rcu_stall")
 _NCCL_NOTES = ("nccl_state", "nccl_lagging", "nccl_world")
 _MOST_NOTES = 4096
@@ -165,10 +164,10 @@ class Case:
             return True
         return any(getattr(fold.finding.rule, rule_flag) for fold in self.folds.values())
 
-    def gpus(self) -> set[PciAddress]:
-        """The GPUs that its lines name."""
+    def gpus(self) -> tuple[PciAddress, ...]:
+        """The GPUs that its lines name, in order of appearance."""
         events = [fold.finding.event for fold in self.folds.values() if fold.finding.event.kind in ("xid", "nvrm")]
-        return {event.pci for event in events if event.pci is not None}
+        return tuple(dict.fromkeys(event.pci for event in events if event.pci is not None))
 
 
 class Correlator:
@@ -312,7 +311,7 @@ class Correlator:
             over_s = gap_s(case.end.record, context.record) if case.end is not None else None
             if min(well_s, over_s or 0.0) >= PROOF_S and "working" in facts:
                 case.proven.add(pci)
-            if case.gpus() <= case.proven:
+            if case.proven.issuperset(case.gpus()):
                 self.end(case, "proven", context)
         elif pci in case.ill or (case.has("lost") and well_s >= PROOF_S):
             self._brought_back(case, context, "gpu_recovered", len(RUNGS))
@@ -718,7 +717,7 @@ class Correlator:
         link = getattr(event.detail, "link", None)
         if link is not None and event.pci is not None:
             self._by_topic[host, f"link {event.pci} {link}"] = case
-        if event.kind in ("xid", "sxid", "nvrm", "aer") and event.pci is not None:
+        if event.kind in (*GPU_KINDS, "aer") and event.pci is not None:
             self._by_card.setdefault(_card(host, event.pci), {})[event.pci, event.gpu_instance] = case
         if event.pid is not None and event.pid_role != "victim":
             self._by_pid[host, event.pid] = case, event.process
@@ -908,9 +907,9 @@ def _is_since(record: Record, since: Record) -> bool:
 
 def _may_echo(case: Case, rule: Rule) -> bool:
     """Whether the case holds a fault of a GPU of which such an error can tell."""
-    if case.kinds.isdisjoint(_FAULTS):
+    if case.kinds.isdisjoint(GPU_KINDS):
         return False
-    faults = [f.finding for f in case.folds.values() if f.finding.event.kind in _FAULTS]
+    faults = [f.finding for f in case.folds.values() if f.finding.event.kind in GPU_KINDS]
     if rule.follows is None:
         return any(fault.event.pci is not None or fault.event.kind == "xid" for fault in faults)
     return any(selected(fault.rule, name) for fault in faults for name in rule.follows)
@@ -984,7 +983,7 @@ def _gpu_case(case: Case) -> bool | None:
     answers: set[bool | None] = set()
     for fold in case.folds.values():
         event = fold.finding.event
-        if event.kind in ("xid", "sxid", "nvrm"):
+        if event.kind in GPU_KINDS:
             return True
         answers.add(getattr(event.detail, "gpu_related", None) if event.kind in ("hung_task", *_LOCKUPS) else False)
     return True if True in answers else (False if answers == {False} else None)

@@ -15,6 +15,8 @@ Kind = Literal[
 ]  # fmt: skip
 PROGRAM_KINDS: tuple[Kind, ...] = ("torch_oom", "vllm_preemption", "nccl_timeout", "cuda_error")
 """What programs say of themselves."""
+GPU_KINDS: tuple[Kind, ...] = ("xid", "sxid", "nvrm")
+"""What the driver says of GPUs and their switches."""
 Attribution = Literal["gpu", "storage", "network", "other", "unknown"]
 
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from xidwatch.core.event import Context, Event, HungTaskDetail, UserspaceDetail
+from xidwatch.core.event import GPU_KINDS, Context, Event, HungTaskDetail, UserspaceDetail
 from xidwatch.core.links import interface_of, is_ordinary, is_virtual
-from xidwatch.core.rule import RUNGS, Rule
-from xidwatch.core.zones import hours_apart
+from xidwatch.core.rule import LEAST_CAUSE, RUNGS, Rule
+from xidwatch.core.zones import hours_apart, waited_s
 
 if TYPE_CHECKING:
     from xidwatch.core.correlate import Case, Correlator
@@ -29,14 +29,10 @@ _WEAK_S = 60.0
 """The same for a fault that many programs have without any job noticing."""
 _HOME_S = 30.0
 """How much nearer a fault counts on a node of the job itself."""
-_USUAL_TIMEOUT_S = 600.0
-"""PyTorch's own limit since 2.2, where the line gives none."""
 _MOMENTS_S = 10.0
 _MOST_SHOWN = 8
-_LEAST_CAUSE = 20
 _PROGRAMS = ("torch_oom", "cuda_error")
 _STUCK = ("hung_task", "soft_lockup", "hard_lockup", "mce", "oom_kill")
-_GPU_KINDS = ("xid", "sxid", "nvrm")
 _Ups = dict[tuple[str, str], list[int]]
 """When each interface of each host came up, in microseconds, in order."""
 _FLAP_US = 2_000_000
@@ -147,9 +143,8 @@ def _job(case: Case) -> _Job:
         job.streams.add(event.record.stream)
         if at is None or not isinstance(detail, UserspaceDetail):
             continue
-        waited = detail.ran_ms if detail.ran_ms is not None else detail.timeout_ms
         job.gave_up_us = _earlier(job.gave_up_us, at)
-        job.began_us = _earlier(job.began_us, at - (waited * 1e3 if waited is not None else _USUAL_TIMEOUT_S * 1e6))
+        job.began_us = _earlier(job.began_us, at - waited_s(detail) * 1e6)
     return job
 
 
@@ -174,9 +169,7 @@ def _causes(correlator: Correlator, ups: _Ups) -> Iterator[_Cause]:
         able = [(at, strong) for finding in folds for at, strong in [_able(finding.event, finding.rule)] if at is not None]
         if able:
             at = min(at for at, _ in able)
-            certain = any(
-                finding.event.kind in _GPU_KINDS and _kept_from_work(finding.event, finding.rule) for finding in folds
-            )
+            certain = any(finding.event.kind in GPU_KINDS and _kept_from_work(finding.event, finding.rule) for finding in folds)
             yield _Cause(at, case.host, any(strong for _, strong in able), certain, case=case)
     for context in correlator.context:
         logged_us = context.record.wall_us
@@ -196,7 +189,7 @@ def _able(event: Event, rule: Rule) -> tuple[float | None, bool]:
     detail = event.detail
     if isinstance(detail, HungTaskDetail):
         return at - (detail.blocked_s or 0) * 1e6, True
-    possible = event.kind in (*_STUCK, *_PROGRAMS) or (event.kind in _GPU_KINDS and rule.rank > _LEAST_CAUSE)
+    possible = event.kind in (*_STUCK, *_PROGRAMS) or (event.kind in GPU_KINDS and rule.rank > LEAST_CAUSE)
     return (float(at) if possible else None), _kept_from_work(event, rule)
 
 
@@ -204,8 +197,8 @@ def _kept_from_work(event: Event, rule: Rule) -> bool:
     """Whether some program certainly stopped: the GPU is lost or needs a reset, or a task or a CPU was stuck."""
     if event.record.glued or rule.context:
         return False
-    if event.kind in _GPU_KINDS:
-        return rule.rank > _LEAST_CAUSE and (rule.lost or RUNGS.index(rule.recovery) > RUNGS.index("restart_app"))
+    if event.kind in GPU_KINDS:
+        return rule.rank > LEAST_CAUSE and (rule.lost or RUNGS.index(rule.recovery) > RUNGS.index("restart_app"))
     return event.kind in _STUCK and event.kind != "oom_kill"
 
 
@@ -343,7 +336,7 @@ def _of_the_job(event: Event, job: _Job) -> bool:
 def _put_together(correlator: Correlator, job: _Job, cause: _Cause | None) -> Case:
     into = cause.case if cause is not None and cause.case is not None else None
     job.cases.sort(key=lambda case: case.order)
-    pure = [case for case in job.cases if case is not into and _follows_only(case)]
+    pure = [case for case in job.cases if case is not into and not _explained(case)]
     if into is None:
         into = pure.pop(0) if pure else job.cases[0]
     for case in pure:
@@ -371,9 +364,5 @@ def _together(correlator: Correlator, cause: Context, host: str) -> list[Context
 
 
 def _explained(case: Case) -> bool:
+    """Whether something in it may have begun a time-out: more than time-outs and what a dying program leaves (Xid 45)."""
     return any(_able(fold.finding.event, fold.finding.rule)[0] is not None for fold in case.folds.values())
-
-
-def _follows_only(case: Case) -> bool:
-    """Nothing in it would begin anything: time-outs, and what a dying program leaves behind (Xid 45)."""
-    return not _explained(case)

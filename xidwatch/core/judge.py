@@ -17,22 +17,33 @@ from xidwatch.core.answered import RECOVERY_ACTIONS, driver_word, gpus_say
 from xidwatch.core.classify import RuleTable
 from xidwatch.core.correlate import Case, Fold, Wish
 from xidwatch.core.escalate import Escalated, escalated
-from xidwatch.core.event import PROGRAM_KINDS, Event, HungTaskDetail, UserspaceDetail, XidDetail
+from xidwatch.core.event import GPU_KINDS, PROGRAM_KINDS, Event, HungTaskDetail, UserspaceDetail, XidDetail
 from xidwatch.core.incident import Confidence, Demand, Finding, Incident, Member, Recurrence, Role
 from xidwatch.core.ladder import seen_in
 from xidwatch.core.machine import UNKNOWN, Machine
 from xidwatch.core.nvlink import Nvlink4Row
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import gap_s
-from xidwatch.core.rule import RUNGS, SEVERITIES, WHENS, Combination, Done, Pattern, Reading, Rule, Scope, Severity, selected
+from xidwatch.core.rule import (
+    LEAST_CAUSE,
+    RUNGS,
+    SEVERITIES,
+    WHENS,
+    Combination,
+    Done,
+    Pattern,
+    Reading,
+    Rule,
+    Scope,
+    Severity,
+    selected,
+)
 from xidwatch.core.verdict import DAY_S, clock_text, event_name, sentence, span_text
 
 if TYPE_CHECKING:
     from xidwatch.core.collective import Lag
 
 _SCOPES = ("process", "gpu", "node", "fabric")
-_LEAST_CAUSE = 20
-"""Rank below which a member only follows (45, 154, a hung task)."""
 _RUN_GAP_S = 10.0
 """Workers of one job fail within moments of each other; further apart they are runs of their own."""
 
@@ -145,11 +156,11 @@ def _root(case: Case) -> tuple[Fold, bool]:
 def _kernel_or_program(folds: list[Fold]) -> list[Fold]:
     """The kernel's fault explains a program's error; what the driver tidies up after it has spoken does not."""
     said = [fold for fold in folds if fold.finding.event.kind in PROGRAM_KINDS]
-    faults = [fold for fold in folds if fold.finding.event.kind in ("xid", "sxid", "nvrm")]
+    faults = [fold for fold in folds if fold.finding.event.kind in GPU_KINDS]
     if not said or not faults:
         return folds
     first = min(_clock(fold.finding.event) for fold in said)
-    tidied = [f for f in faults if f.finding.rule.rank < _LEAST_CAUSE and _clock(f.finding.event) > first]
+    tidied = [f for f in faults if f.finding.rule.rank < LEAST_CAUSE and _clock(f.finding.event) > first]
     left_out = tidied if len(tidied) == len(faults) else said
     return [fold for fold in folds if fold not in left_out]
 
@@ -157,7 +168,7 @@ def _kernel_or_program(folds: list[Fold]) -> list[Fold]:
 def _is_failure(fold: Fold) -> bool:
     """The GPU itself failed: what an application does wrong after that began nothing."""
     rule = fold.finding.rule
-    return rule.origin != "application" and RUNGS.index(rule.recovery) >= RUNGS.index("reset_gpu") and rule.rank > _LEAST_CAUSE
+    return rule.origin != "application" and RUNGS.index(rule.recovery) >= RUNGS.index("reset_gpu") and rule.rank > LEAST_CAUSE
 
 
 def _is_applications(fold: Fold) -> bool:
@@ -419,7 +430,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         severity=severity,
         confidence=_confidence(item),
         scope=_scope(case, root_rule, decider.rule if decider else None),
-        gpus=tuple(dict.fromkeys(str(f.finding.event.pci) for f in _gpu_folds(case))),
+        gpus=tuple(map(str, case.gpus())),
         hosts=_hosts(case),
         members=members,
         root=next(i for i, member in enumerate(members) if member.role == "root"),
@@ -454,10 +465,9 @@ def _driver_actions(case: Case) -> dict[PciAddress, str]:
         if pci is not None and value is not None and value < len(RECOVERY_ACTIONS):
             found[pci] = (finding.event.record.wall_us or 0, RECOVERY_ACTIONS[value])
     for (pci, _), check in case.checks.items():
-        if (action := dict(check.facts).get("action")) is not None and (check.record.wall_us or 0) >= found.get(pci, (0, ""))[
-            0
-        ]:
-            found[pci] = (check.record.wall_us or 0, action)
+        at, action = check.record.wall_us or 0, dict(check.facts).get("action")
+        if action is not None and (pci not in found or at >= found[pci][0]):
+            found[pci] = at, action
     return {pci: action for pci, (_, action) in found.items()}
 
 
@@ -477,14 +487,6 @@ def incident_id(case: Case) -> str:
     clock = record.since_boot_us if record.since_boot_us is not None else record.wall_us
     identity = f"{case.host}\0{record.boot_id}\0{clock if clock is not None else record.seq}\0{record.text.rstrip()}"
     return hashlib.sha256(identity.encode("utf-8", "surrogateescape")).hexdigest()[:12]
-
-
-def _gpu_folds(case: Case) -> list[Fold]:
-    return [
-        fold
-        for fold in case.folds.values()
-        if fold.finding.event.kind in ("xid", "nvrm") and fold.finding.event.pci is not None
-    ]
 
 
 def _members(item: _Judged) -> tuple[Member, ...]:
@@ -669,7 +671,7 @@ def _excluded(item: _Judged, neighbours: _Neighbours) -> Iterator[str]:
     case, root = item.case, item.root
     event, rule = root.finding.event, root.finding.rule
     on_gpu = neighbours.get((case.host, event.pci), [])
-    if is_out_of_memory(event, rule.id) and not neighbours.get((case.host, "xid")):
+    if is_out_of_memory(rule) and not neighbours.get((case.host, "xid")):
         yield NO_XID_SEEN
     if event.kind == "xid" and rule.origin == "application":
         if not any(f.rule.fault_class == "memory" and f.rule.origin == "hardware" for f in on_gpu):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, TypeVar
 
+from xidwatch.core.account import is_out_of_memory
 from xidwatch.core.event import Event
 from xidwatch.core.incident import EndReason, Incident
 from xidwatch.core.machine import UNKNOWN, Machine, merged
@@ -54,7 +55,7 @@ def place_of(incident: Incident) -> Place:
 
 def is_shortage(rule: Rule) -> bool:
     """Whether a program did not get the memory that it asked for: nothing is broken that a debugger could find."""
-    return rule.kind in ("torch_oom", "vllm_preemption") or rule.id == "cuda-error-out-of-memory"
+    return rule.kind == "vllm_preemption" or is_out_of_memory(rule)
 
 
 def seen_in(events: Iterable[Event], machine: Machine) -> Machine:

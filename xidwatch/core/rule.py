@@ -28,6 +28,8 @@ INVESTIGATIONS = (
 )  # fmt: skip
 DONE: tuple[Done, ...] = ("restart_app", "reload_driver", "reset_gpu", "reboot_node")
 """What may have been done about a fault, weakest first."""
+LEAST_CAUSE = 20
+"""Rank below which a member only follows (45, 154, a hung task)."""
 STRICT: dict[str, object] = {"extra": "forbid", "strict": True}
 """How `rulefiles` has the tables of a site checked: no unknown key, no silent conversion."""
 

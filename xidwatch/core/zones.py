@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from xidwatch.core.event import PROGRAM_KINDS, Event, UserspaceDetail
-from xidwatch.core.rule import selected
+from xidwatch.core.event import GPU_KINDS, PROGRAM_KINDS, Event, UserspaceDetail
+from xidwatch.core.rule import LEAST_CAUSE, selected
 
 if TYPE_CHECKING:
     from xidwatch.core.correlate import Case
@@ -16,7 +16,7 @@ NEAR_S = 120.0
 """How near to a whole number of hours the difference must be."""
 _MOST_HOURS = 14
 _USUAL_TIMEOUT_S = 600.0
-_LEAST_CAUSE = 20
+"""PyTorch's own limit since 2.2, where the line gives none."""
 _MOST_FAULTS = 50
 
 
@@ -24,6 +24,12 @@ def hours_apart(gap_s: float) -> int | None:
     """How many whole hours this is, if it is about that; None for less than one and for more than any two zones differ by."""
     hours = round(gap_s / 3600)
     return hours if 1 <= abs(hours) <= _MOST_HOURS and abs(gap_s - 3600 * hours) <= NEAR_S else None
+
+
+def waited_s(timeout: UserspaceDetail) -> float:
+    """How long a rank had waited for a collective when it gave up."""
+    waited_ms = timeout.ran_ms if timeout.ran_ms is not None else timeout.timeout_ms
+    return waited_ms / 1000 if waited_ms is not None else _USUAL_TIMEOUT_S
 
 
 def hint_zones(cases: Sequence[Case]) -> None:
@@ -47,7 +53,7 @@ def hint_zones(cases: Sequence[Case]) -> None:
 def _faults(case: Case) -> Iterator[Finding]:
     for fold in case.folds.values():
         event, record = fold.finding.event, fold.finding.event.record
-        able = event.kind in ("xid", "sxid", "nvrm") and fold.finding.rule.rank > _LEAST_CAUSE and not record.glued
+        able = event.kind in GPU_KINDS and fold.finding.rule.rank > LEAST_CAUSE and not record.glued
         if able and record.wall_us is not None and record.utc_offset_s is not None:
             yield fold.finding
 
@@ -63,8 +69,6 @@ def _shift(said: Finding, fault: Finding) -> int | None:
     at, fault_at, follows = said.event.record.wall_us, fault.event.record.wall_us, said.rule.follows
     if at is None or fault_at is None or (follows is not None and not any(selected(fault.rule, name) for name in follows)):
         return None
-    waited_s, detail = 0.0, said.event.detail
-    if said.event.kind == "nccl_timeout" and isinstance(detail, UserspaceDetail):
-        limit_ms = detail.ran_ms if detail.ran_ms is not None else detail.timeout_ms
-        waited_s = limit_ms / 1000 if limit_ms is not None else _USUAL_TIMEOUT_S
-    return hours_apart((at - fault_at) / 1e6 - waited_s)
+    detail = said.event.detail
+    waited = waited_s(detail) if said.event.kind == "nccl_timeout" and isinstance(detail, UserspaceDetail) else 0.0
+    return hours_apart((at - fault_at) / 1e6 - waited)
