@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from xidwatch.config import DState
@@ -16,6 +17,7 @@ from xidwatch.core.job import Job
 from xidwatch.core.record import Record
 from xidwatch.core.wait import is_worth_an_incident, observation, with_owner
 from xidwatch.render.as_blocked import way_out
+from xidwatch.render.as_json import job_object
 from xidwatch.sinks.history import TotalKey
 from xidwatch.sources.machine import virtualization
 from xidwatch.sources.procfs import ProcReader
@@ -28,6 +30,7 @@ _ENDED, _NOT_YET = "the thread that looks has ended", "the first look is still t
 _OF_A_GPU = ("xid", "nvrm")
 _MOST_TOLD = 1000
 _MOST_OWNERS = 1000
+_MOST_SHOWN = 100
 _ASK_AGAIN_US = 5_000_000
 _FRESH_US = 60_000_000
 """Lines older than this name pids that may be another's by now."""
@@ -248,7 +251,7 @@ class Tasks:
                 blocked_object(one, now_us) | {"way_out": way_out(one, rules, guest=self._guest)}
                 for one in self._blocked(view)[:_MOST_SHOWN]
             ],
-            "holders": [_holder_object(one) for one in view.holders if one.gpus or one.devices][:_MOST_SHOWN],
+            "holders": [_holder_object(one) for one in islice(filter(_holds, view.holders), _MOST_SHOWN)],
             "d_state": {
                 "up": alive,
                 "scan": self._settings.scan,
@@ -294,9 +297,6 @@ class Tasks:
         )  # fmt: skip
 
 
-_MOST_SHOWN = 100
-
-
 def _said(blocked: Blocked) -> str:
     key = blocked.task.key
     return f"task {blocked.task.comm}:{key.tid} in D state for at least {blocked.at_least_s:.0f} seconds (seen in /proc)"
@@ -322,8 +322,12 @@ def blocked_object(blocked: Blocked, now_us: int) -> dict[str, Any]:
         "together": blocked.together,
         **{name: None if isinstance(value, Hidden) else value for name, value in told.items()},
         "hidden": {name: value.why for name, value in told.items() if isinstance(value, Hidden)},
-        "job": _job_object(evidence.job if isinstance(evidence.job, Job) else None),
+        "job": job_object(evidence.job if isinstance(evidence.job, Job) else None),
     }
+
+
+def _holds(holder: Holder) -> bool:
+    return bool(holder.gpus or holder.devices)
 
 
 def _holder_object(holder: Holder) -> dict[str, Any]:
@@ -333,10 +337,5 @@ def _holder_object(holder: Holder) -> dict[str, Any]:
         "gpus": holder.gpus,
         "devices": holder.devices,
         "alive": holder.dead_s is None,
-        "job": _job_object(holder.job),
+        "job": job_object(holder.job),
     }
-
-
-def _job_object(job: Job | None) -> dict[str, Any] | None:
-    known = {name: value for name, value in asdict(job).items() if value is not None} if job is not None else {}
-    return known or None

@@ -63,7 +63,8 @@ def virtualization(root: str = "/") -> tuple[Setting | None, str | None]:
     by_name = hypervisor_of_dmi(maker or "", product or "")
     cpu = _text(at / "proc/cpuinfo") or ""
     flags = next((line for line in cpu.splitlines() if line.startswith("flags")), None)
-    if "dom0" in (_text(at / "proc/xen/capabilities") or "") or "control_d" in (_text(at / "proc/xen/capabilities") or ""):
+    xen = _text(at / "proc/xen/capabilities") or ""
+    if "dom0" in xen or "control_d" in xen:
         return "bare_metal", None
     if flags is not None and "hypervisor" in flags.split():
         return "guest", by_name or _text(at / "sys/hypervisor/type") or "unknown"

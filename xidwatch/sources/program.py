@@ -20,7 +20,7 @@ _ABANDONED: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Said:
-    """What came of it. `why`: one sentence unless it was got whole; `output` what it wrote until then."""
+    """What came of it. `why`: one sentence unless it was got whole; `output` what it wrote until then, in whole lines."""
 
     outcome: Outcome
     output: bytes = b""
@@ -47,15 +47,15 @@ def ask(argv: Sequence[str], deadline_s: float) -> Said:
         return Said(outcome="not permitted" if denied else "failed", why=f"{argv[0]}: {reason.strerror}")
     finally:
         _close(theirs, its)
-    texts = _read({out: bytearray(), wrong: bytearray()}, time.monotonic() + deadline_s)
+    texts = {out: bytearray(), wrong: bytearray()}
+    whole = _read(texts, time.monotonic() + deadline_s)
     _close(out, wrong)
-    if texts is None or not _ends(child):
+    if not whole or not _ends(child):
         with contextlib.suppress(OSError):
             os.killpg(child.pid, signal.SIGTERM)
         _ABANDONED.append(child)
-        return Said(
-            outcome="timed out", why=f"{argv[0]} (pid {child.pid}) did not end within {deadline_s:g} s; it is left alone"
-        )
+        why = f"{argv[0]} (pid {child.pid}) did not end within {deadline_s:g} s; it is left alone"
+        return Said(outcome="timed out", output=bytes(texts[out][: texts[out].rfind(b"\n") + 1]), why=why)
     return _judged(argv, child.returncode, bytes(texts[out]), bytes(texts[wrong]).decode("utf-8", "replace").strip())
 
 
@@ -73,8 +73,8 @@ def _judged(argv: Sequence[str], status: int, output: bytes, complaint: str) -> 
     return Said(outcome="failed", output=output, why=line or f"{argv[0]} ended with {status}")
 
 
-def _read(texts: dict[int, bytearray], until_s: float) -> dict[int, bytearray] | None:
-    """Both to their ends; None when the time is up before."""
+def _read(texts: dict[int, bytearray], until_s: float) -> bool:
+    """Take both as far as they come until then; gives whether they came to their ends."""
     ready = select.poll()
     for number in texts:
         ready.register(number, select.POLLIN)
@@ -82,7 +82,7 @@ def _read(texts: dict[int, bytearray], until_s: float) -> dict[int, bytearray] |
     while left:
         wait_s = until_s - time.monotonic()
         if wait_s <= 0:
-            return None
+            return False
         for number, _ in ready.poll(wait_s * 1000):
             piece = os.read(number, 1 << 16)
             if not piece:
@@ -90,7 +90,7 @@ def _read(texts: dict[int, bytearray], until_s: float) -> dict[int, bytearray] |
                 left.discard(number)
             elif len(texts[number]) < _MOST_BYTES:
                 texts[number] += piece
-    return texts
+    return True
 
 
 def _ends(child: subprocess.Popen[bytes]) -> bool:
