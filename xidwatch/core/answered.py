@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from xidwatch.core.event import Context
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.rule import RUNGS, Rule
+
+if TYPE_CHECKING:
+    from xidwatch.core.incident import Finding
 
 RECOVERY_ACTIONS = (
     "none", "reset_gpu", "reboot_node", "drain_p2p", "drain_and_reset", "recover_imex", "bus_reset", "system_reboot",
@@ -27,16 +30,15 @@ _RUNG_OF = {"drain_and_reset": "reset_gpu", "system_reboot": "reboot_node"}
 """The driver's words for which ours differ."""
 
 
-def gpus_say(
-    root: Rule, struck: set[PciAddress | None], checks: Iterable[Context]
-) -> Literal["confirmed", "contradicted"] | None:
+def gpus_say(root: Rule, findings: Iterable[Finding], checks: Iterable[Context]) -> Literal["confirmed", "contradicted"] | None:
     """Whether the GPUs bear a fault out: one that does is enough; None where they say nothing that settles it.
 
     Args:
         root: Its rule.
-        struck: The GPUs that its lines name, None for a line that names none.
+        findings: All that belongs to it; asked are the GPUs of those of this rule, all of them where one names none.
         checks: What the GPUs say, one reading each.
     """
+    struck = {finding.event.pci for finding in findings if finding.rule.id == root.id}
     about = [dict(check.facts) for check in checks if check.pci in struck or None in struck]
     # What it once confirmed stays true when it is over.
     named = [facts for facts in about if facts.get("check") in root.confirm]

@@ -281,9 +281,9 @@ class Correlator:
         """What the GPU says of a case stands beside it, and may end it."""
         facts = dict(context.facts)
         for case in list(self._cases.values()):
-            slots = {fold.finding.event.pci for fold in case.folds.values()}
-            gap = gap_s(case.first.record, context.record)
-            if case.host != host or context.pci is None or context.pci not in slots or (gap is not None and gap < 0):
+            if case.host != host or context.pci is None or _later(case.first, context):
+                continue
+            if all(fold.finding.event.pci != context.pci for fold in case.folds.values()):
                 continue
             if case.state == "resolved" and not (case.end_reason == "unconfirmed_old" and _is_borne_out(case, context)):
                 continue
@@ -806,8 +806,9 @@ class Correlator:
         until = dict(context.facts).get(OTHER_UNTIL)
         since = replace(context.record, wall_us=int(until)) if until is not None and until.isdigit() else None
         for case in list(self._cases.values()):
-            slots = {fold.finding.event.pci for fold in case.folds.values() if fold.finding.event.pci is not None}
-            if case.host != host or case.state == "resolved" or slots != {pci}:
+            if case.host != host or case.state == "resolved":
+                continue
+            if {fold.finding.event.pci for fold in case.folds.values()} - {None} != {pci}:
                 continue
             if since is None or not _is_since(case.last.last_record, since):
                 self.end(case, "gpu_replaced", context)

@@ -373,6 +373,8 @@ def _repeat(row: Nvlink4Row, times: int) -> Pattern:
 # the incident
 
 
+_Confirmed = list[tuple[Reading, set[PciAddress | None]]]
+"""Readings, each with the GPUs of which it is confirmed."""
 _Neighbours = dict[tuple[str, object], list[Finding]]
 
 
@@ -411,14 +413,20 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
     open_demands = [one for one in asked if not one.cleared and not one.rule.context]
     decider = max(open_demands, key=lambda one: _strength(one.rule), default=None)
     root_rule = next((one.rule for one in asked if one.finding.rule.id == root.finding.rule.id), root.finding.rule)
-    severity = _severity(item, [one.rule for one in asked], rules)
+    confidence, confirmed = _confidence(item), _confirmed(item, rules)
+    severity = _severity(item, [one.rule for one in asked], confirmed, confidence)
     members = _members(item)
     recovery = Demand(rung="none", when=None, why=_nothing_to_do(case, root_rule))
-    if decider is not None and decider.rule.recovery != "none" and _confidence(item) == "unconfirmed":
+    if decider is not None and decider.rule.recovery != "none" and confidence == "unconfirmed":
         recovery = Demand(rung="none", when=None, why="the line stands inside other text; anyone could have written it there")
     elif decider is not None and decider.rule.recovery != "none":
         recovery = Demand(rung=decider.rule.recovery, when=decider.rule.when, why=decider.why)
-    recovery = _next_rung(item, _stronger_by_pattern(item, recovery), zone)
+    recovery = _stronger_by_pattern(item, recovery)
+    if item.escalated is not None and case.state == "active" and confidence != "unconfirmed":
+        recovery = _next_rung(item.escalated, recovery, zone)
+    investigate = _investigate(item, root_rule, decider, asked, confirmed)
+    if severity == "info" and not item.patterns and item.escalated is None:
+        investigate = tuple(demand for demand in investigate if demand.rung != "contact_support")
     return Incident(
         id=incident_id(case),
         title=root_rule.title,
@@ -428,14 +436,14 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         fault_class=root_rule.fault_class,
         origin=next((pattern.origin for pattern in reversed(item.patterns) if pattern.origin), root_rule.origin),
         severity=severity,
-        confidence=_confidence(item),
+        confidence=confidence,
         scope=_scope(case, root_rule, decider.rule if decider else None),
         gpus=tuple(map(str, case.gpus())),
         hosts=_hosts(case),
         members=members,
         root=next(i for i, member in enumerate(members) if member.role == "root"),
         recovery=recovery,
-        investigate=_investigate(item, root_rule, decider, asked, rules),
+        investigate=investigate,
         recurrence=item.recurrence,
         patterns=(*_again_phrases(item, zone), *(pattern.phrase for pattern in item.patterns)),
         context=tuple(case.context[:20]),
@@ -443,7 +451,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         lag=item.lag,
         ranks=frozenset(call.rank for call in case.calls),
         excluded=tuple(_excluded(item, neighbours)),
-        unknowns=tuple(_unknowns(item, recovery, rules)),
+        unknowns=tuple(_unknowns(item, recovery, confidence, rules)),
         checks=tuple(check for _, check in sorted(case.checks.items(), key=lambda pair: pair[1].record.wall_us or 0)),
         driver_word=driver_word(_driver_actions(case), recovery.rung),
         cause=case.cause,
@@ -514,18 +522,13 @@ def _clock(event: Event) -> tuple[int, int]:
     return (record.wall_us if record.wall_us is not None else record.since_boot_us or 0, record.seq)
 
 
-def _confirmed(item: _Judged, rules: RuleTable) -> list[Reading]:
+def _confirmed(item: _Judged, rules: RuleTable) -> _Confirmed:
     """What follows from what the GPUs themselves confirm."""
-    names = {name for (_, name), check in item.case.checks.items() if dict(check.facts).get("answer") == "confirmed"}
-    return [reading for reading in rules.readings if reading.id in names] if names else []
-
-
-def _confirming(item: _Judged, name: str) -> set[PciAddress | None]:
-    """The GPUs of which this reading is confirmed."""
-    return {
-        pci for (pci, check), context in item.case.checks.items()
-        if check == name and dict(context.facts).get("answer") == "confirmed"
-    }  # fmt: skip
+    gpus: dict[str, set[PciAddress | None]] = {}
+    for (pci, name), check in item.case.checks.items():
+        if dict(check.facts).get("answer") == "confirmed":
+            gpus.setdefault(name, set()).add(pci)
+    return [(reading, gpus[reading.id]) for reading in rules.readings if reading.id in gpus] if gpus else []
 
 
 def _of_another(item: _Judged, gpus: set[PciAddress | None]) -> str:
@@ -535,32 +538,26 @@ def _of_another(item: _Judged, gpus: set[PciAddress | None]) -> str:
     return f"GPU {', '.join(sorted(map(str, gpus)))}: "
 
 
-def _severity(item: _Judged, demands: list[Rule], rules: RuleTable) -> Severity:
+def _severity(item: _Judged, demands: list[Rule], confirmed: _Confirmed, confidence: Confidence) -> Severity:
     words = [rule.severity for rule in demands if not rule.context] or [item.root.finding.rule.severity]
     words += [pattern.severity for pattern in item.patterns if pattern.severity]
-    words += [reading.severity for reading in _confirmed(item, rules) if reading.severity]
+    words += [reading.severity for reading, _ in confirmed if reading.severity]
     if item.escalated is not None and item.escalated.escalation.severity is not None:
         words.append(item.escalated.escalation.severity)
     worst = max(words, key=SEVERITIES.index)
-    return "warning" if worst == "critical" and _confidence(item) == "unconfirmed" else worst
+    return "warning" if worst == "critical" and confidence == "unconfirmed" else worst
 
 
 def _confidence(item: _Judged) -> Confidence:
     """Matches inside other text are rumours until a whole line or the GPU agrees; two facts, or a pointer, are sure."""
     folds = list(item.case.folds.values())
-    if (word := _gpus_word(item)) == "confirmed":
+    word = gpus_say(item.root.finding.rule, [fold.finding for fold in folds], item.case.checks.values())
+    if word == "confirmed":
         return "sure"
     if all(fold.finding.event.record.glued for fold in folds):
         return "unconfirmed"
     facts = {(fold.finding.event.kind, fold.finding.event.code, fold.finding.event.what) for fold in folds}
     return "sure" if (item.pointed or len(facts) > 1) and word != "contradicted" else "likely"
-
-
-def _gpus_word(item: _Judged) -> str | None:
-    """Whether the GPUs that the root is about bear it out."""
-    root = item.root.finding
-    struck = {fold.finding.event.pci for fold in item.case.folds.values() if fold.finding.rule.id == root.rule.id}
-    return gpus_say(root.rule, struck, item.case.checks.values())
 
 
 def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
@@ -571,12 +568,11 @@ def _scope(case: Case, root: Rule, decider: Rule | None) -> Scope:
 
 
 def _investigate(
-    item: _Judged, root: Rule, decider: _Asked | None, members: list[_Asked], rules: RuleTable
+    item: _Judged, root: Rule, decider: _Asked | None, members: list[_Asked], confirmed: _Confirmed
 ) -> tuple[Demand, ...]:
-    severity = _severity(item, [one.rule for one in members], rules)
     demands: dict[str, str] = {}
-    for reading in _confirmed(item, rules):
-        of = _of_another(item, _confirming(item, reading.id))
+    for reading, gpus in confirmed:
+        of = _of_another(item, gpus)
         demands.update(dict.fromkeys(reading.investigate, f"{of}{reading.explain}"))
     if item.escalated is not None:
         demands.update(dict.fromkeys(item.escalated.escalation.investigate, item.escalated.escalation.explain))
@@ -594,8 +590,6 @@ def _investigate(
                 why = demands.setdefault(rung, f"{of}{one.why}")
                 if of and of not in why:
                     demands[rung] = f"{why.rstrip('.')}; {of}{one.why}"
-    if severity == "info" and not item.patterns and item.escalated is None:
-        demands.pop("contact_support", None)
     return tuple(Demand(rung=rung, why=why) for rung, why in demands.items())
 
 
@@ -612,11 +606,8 @@ _WORDS_DONE: dict[Done, str] = {
 }  # fmt: skip
 
 
-def _next_rung(item: _Judged, recovery: Demand, zone: tzinfo) -> Demand:
+def _next_rung(again: Escalated, recovery: Demand, zone: tzinfo) -> Demand:
     """The rung after the one that did not help."""
-    again = item.escalated
-    if again is None or item.case.state != "active" or _confidence(item) == "unconfirmed":
-        return recovery
     escalation = again.escalation
     if escalation.recovery is None or RUNGS.index(escalation.recovery) <= RUNGS.index(recovery.rung):
         return replace(recovery, why=f"{_in_vain(again, zone)}: {escalation.explain}") if recovery.rung != "none" else recovery
@@ -704,7 +695,7 @@ _CONFIRM = {
 }
 
 
-def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str]:
+def _unknowns(item: _Judged, recovery: Demand, confidence: Confidence, rules: RuleTable) -> Iterator[str]:
     case, event = item.case, item.root.finding.event
     settled = {name for (pci, name), check in case.checks.items() if pci == event.pci and dict(check.facts)["answer"] != "open"}
     for name in (one for one in item.root.finding.rule.confirm if one not in settled):
@@ -714,7 +705,7 @@ def _unknowns(item: _Judged, recovery: Demand, rules: RuleTable) -> Iterator[str
         if action is not None and action.verify:
             command = " ".join(action.verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
             yield f"whether it is well again afterwards: `{command}`"
-    if _confidence(item) == "unconfirmed":
+    if confidence == "unconfirmed":
         yield "whether it happened at all: look for the same line in the kernel's own log, `journalctl -k --grep Xid`"
     if case.state == "awaiting_verification":
         yield "whether it is well again: nothing in this log proves it; `nvidia-smi -q`, then `dcgmi diag -r 2`"

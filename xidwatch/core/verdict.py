@@ -105,9 +105,8 @@ def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
 
 def gpus_answer(incident: Incident) -> str | None:
     """Whether the GPUs bear the root out: "confirmed" or "contradicted"; None where they say nothing that settles it."""
-    root = incident.members[incident.root].finding.rule
-    struck = {member.finding.event.pci for member in incident.members if member.finding.rule.id == root.id}
-    return gpus_say(root, struck, incident.checks)
+    findings = [member.finding for member in incident.members]
+    return gpus_say(findings[incident.root].rule, findings, incident.checks)
 
 
 def _began(cause: Context, incident: Incident) -> str:
