@@ -134,7 +134,7 @@ def test_time_changes_the_scenario_in_both(elapsed_s: int, tmp_path: Path) -> No
     scenario.write_text("include healthy.txt\nat 50\n2 temperature 91\nat 1e6\n3 temperature 99\n", encoding="ascii")
     began_s = str(time.time() - elapsed_s)
     command = own_command(scenario)
-    earlier = tuple(began_s if one == command[6] else one for one in command)
+    earlier = (*command[:-1], began_s)
     environment = {
         "FAKE_NVML_SCENARIO": f"{scenario}", "FAKE_NVML_BEGAN": began_s, "LD_LIBRARY_PATH": str(library(old=False)),
     }  # fmt: skip

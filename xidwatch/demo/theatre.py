@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from xidwatch.errors import XidwatchError
+from xidwatch.ownpython import own_python
 
 Found = TypeVar("Found")
 PATIENCE_S = 20.0
@@ -37,9 +38,7 @@ _ENDING_S = 10.0
 _NVML = "2 1 0.2"
 """Deadline, interval and distance of NVML's samples in seconds: nobody is patient with a demo."""
 _HOOK = "import sys; text = sys.stdin.buffer.read().strip(); open(sys.argv[1], 'ab').write(text + b'\\n')"
-# Neither the working folder nor the environment decides which code runs, as for NVML's child.
-_RUN = "import json, sys; sys.path[:] = json.loads(sys.argv.pop(1)); from xidwatch.cli import run; run()"
-_XIDWATCH = (sys.executable, "-I", "-c", _RUN, json.dumps([where or str(Path.cwd()) for where in sys.path]))
+_XIDWATCH = own_python("from xidwatch.cli import run; run()")
 _SERIES = re.compile(r"^(\w+)(?:\{(.*)\})? (\S+)$")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _SERVICE = ("STATE_DIRECTORY", "RUNTIME_DIRECTORY", "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")

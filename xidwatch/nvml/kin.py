@@ -7,19 +7,14 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from xidwatch.nvml.child import NAME
 from xidwatch.nvml.protocol import MOST_BYTES
+from xidwatch.ownpython import own_python
 
-_RUN = "import sys; owner, *sys.path = sys.argv[1:]; sys.argv[1:] = [owner]; from xidwatch.nvml.child import main; main()"
-_PLAY = (
-    "import sys; owner, file, began_s, *sys.path = sys.argv[1:]; sys.argv[1:] = [owner, '--scenario', file, began_s]; "
-    "from xidwatch.nvml.child import main; main()"
-)
 _READ_BYTES = 1 << 16
 _MOST_READS = 16
 _ABANDONED: list[subprocess.Popen[bytes]] = []
@@ -112,11 +107,8 @@ class Child:
 
 def own_command(scenario: Path | None = None) -> tuple[str, ...]:
     """What starts xidwatch's own child; with a scenario, whose `at` counts from now, one that asks no GPU but plays it."""
-    # -I: neither the working folder nor the environment decides which code runs; our own path does.
-    path = [where or str(Path.cwd()) for where in sys.path]
-    if scenario is not None:
-        return (sys.executable, "-I", "-c", _PLAY, str(os.getpid()), str(scenario), str(time.time()), *path)
-    return (sys.executable, "-I", "-c", _RUN, str(os.getpid()), *path)
+    played = () if scenario is None else ("--scenario", str(scenario), str(time.time()))
+    return own_python("from xidwatch.nvml.child import main; main()", str(os.getpid()), *played)
 
 
 def left_overs() -> tuple[int, ...]:

@@ -7,16 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from xidwatch.core.node import Job, Tree
+from xidwatch.ownpython import own_python
 
-_RUN = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
-    "from xidwatch.sources.nodefiles import main; main(*json.loads(sys.argv[2]))"
-)
+_RUN = "from xidwatch.sources.nodefiles import main; main(*json.loads(sys.argv[1]))"
 _READ_BYTES = 1 << 16
 _ABANDONED: list[subprocess.Popen[bytes]] = []
 """Those that did not end: nobody waits for them, and the interpreter need not complain."""
@@ -34,8 +31,7 @@ class NodeLook:
 
     def __init__(self, root: Path, slots: Sequence[str], programs: Sequence[str], variables: Sequence[str]) -> None:
         """Begin. Arguments as of `nodefiles.main`."""
-        path = [where or str(Path.cwd()) for where in sys.path]
-        arguments = (json.dumps(path), json.dumps([str(root), list(slots), list(programs), list(variables)]))
+        arguments = json.dumps([str(root), list(slots), list(programs), list(variables)])
         self._part = b""
         self._texts: dict[str, str] = {}
         self._unread: dict[str, str] = {}
@@ -50,7 +46,7 @@ class NodeLook:
         try:
             # Its error output is closed too: a caller that reads ours to the end must not wait for a child that stays behind.
             self._popen = subprocess.Popen(
-                (sys.executable, "-I", "-c", _RUN, *arguments),
+                own_python(_RUN, arguments),
                 stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.DEVNULL,
             )  # fmt: skip
         except OSError as error:
