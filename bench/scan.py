@@ -112,9 +112,10 @@ class Bench:
 
     def many(self) -> None:
         """1,000 small files, and the folders of 200 nodes."""
-        for title, make, count in (("1,000 small files", inputs.small_files, 1000), ("200 nodes", inputs.nodes, 200)):
-            folder = self._folder / title.replace(" ", "-")
-            make(folder, count if self._size >= 1 << 30 else count // 10)
+        for what, make, most in (("small files", inputs.small_files, 1000), ("nodes", inputs.nodes, 200)):
+            count = most if self._size >= 1 << 30 else most // 10
+            title, folder = f"{count:,} {what}", self._folder / what.replace(" ", "-")
+            make(folder, count)
             size = sum(path.stat().st_size for path in folder.rglob("*.log"))
             paths = sorted(folder.iterdir()) if make is inputs.nodes else [folder]
             argvs = {
