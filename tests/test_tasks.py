@@ -138,6 +138,18 @@ def test_two_minutes_in_the_driver_are_a_warning_with_the_job(node: Node) -> Non
     assert () == (counters_for(settled.finding) if settled.finding is not None else None)
 
 
+def test_setting_the_clock_makes_no_wait_longer(node: Node, rules: RuleTable) -> None:
+    """The wall clock is set forward by two hours in the middle of a wait of two minutes."""
+    node.tree.put(STUCK)
+    node.stuck_for(125)
+    node.hands.ahead_s = 7200.0
+    node.later(5)
+    (wait,) = node.tasks.state(rules)["blocked"]
+    assert 130.0 == wait["at_least_s"]
+    (longest,) = [value for (name, _), value in node.tasks.readings().items() if name == "xidwatch_task_blocked_seconds_max"]
+    assert 130.0 == pytest.approx(longest)
+
+
 def test_the_kernels_line_joins_and_makes_it_critical(node: Node) -> None:
     """One wait is one member, counted once; the kernel's own report is what wakes somebody."""
     node.tree.put(STUCK)

@@ -23,7 +23,7 @@ def evidence(**known: Any) -> Evidence:
 def spell(comm: str = "python3", *, kernel_thread: bool = False, killed_s: float | None = None) -> Spell:
     """A wait of a task of this name."""
     task = Sighting(key=TaskKey(1, 1, 1), comm=comm, kernel_thread=kernel_thread, switches=1, killed=killed_s is not None)
-    return Spell(task, 900.0, 0, killed_s)
+    return Spell(task, 900.0, killed_s)
 
 
 @pytest.mark.parametrize(

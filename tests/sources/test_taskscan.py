@@ -21,9 +21,10 @@ DEADLINE_S = 10.0
 
 @dataclass
 class Hands:
-    """A clock with hands."""
+    """A clock with hands; `ahead_s`: the wall clock was set forward by so much."""
 
     seconds: float = 1000.0
+    ahead_s: float = 0.0
 
     def steady_s(self) -> float:
         """As `time.monotonic`."""
@@ -31,7 +32,7 @@ class Hands:
 
     def wall_us(self) -> int:
         """Microseconds since 1970."""
-        return round(1.7e15 + self.seconds * 1e6)
+        return round(1.7e15 + (self.seconds + self.ahead_s) * 1e6)
 
 
 class Scan(TaskScan):

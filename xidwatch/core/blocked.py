@@ -116,7 +116,8 @@ class Blocked:
     """A task that has been in D state without a break for long enough to be told.
 
     Attributes:
-        since_us: Wall clock of the first sighting: a lower bound, it may have waited before that.
+        since_us: When it was first seen, on the wall clock as it goes now: setting the clock makes no wait longer. A lower bound,
+            it may have waited before that.
         at_least_s: From then to now.
         spell: Names this one wait of this one task, also over a restart of the daemon.
         together: How many tasks wait in the same place, this one among them.
@@ -133,11 +134,10 @@ class Blocked:
 
 @dataclass(slots=True)
 class Spell:
-    """One wait of one task. `killed_s`: since when (steady) a SIGKILL has been waiting for it."""
+    """One wait of one task. `since_s`: first seen; `killed_s`: since when a SIGKILL has been waiting for it (both steady)."""
 
     task: Sighting
     since_s: float
-    since_us: int
     killed_s: float | None = None
 
 
@@ -192,7 +192,7 @@ class Spells:
             return None
         switches, since_s = self._resumed.pop(task.key, (-1, now.steady_s))
         since_s = min(since_s, now.steady_s) if switches == task.switches else now.steady_s
-        spell = self._open[task.key] = Spell(task, since_s, now.wall_us - round((now.steady_s - since_s) * 1e6))
+        spell = self._open[task.key] = Spell(task, since_s)
         return spell
 
     def position(self, boot_id: str | None, now: Moment) -> str:

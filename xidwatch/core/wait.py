@@ -34,7 +34,7 @@ def blocked_tasks(spells: Iterable[tuple[Spell, Evidence]], now: Moment, boot_id
     found = [
         Blocked(
             task=spell.task,
-            since_us=spell.since_us,
+            since_us=now.wall_us - round((now.steady_s - spell.since_s) * 1e6),
             at_least_s=max(0.0, now.steady_s - spell.since_s),
             spell=spell_id(boot_id, spell),
             wait=wait,
