@@ -116,8 +116,8 @@ class Blocked:
     """A task that has been in D state without a break for long enough to be told.
 
     Attributes:
-        since_us: When it was first seen, on the wall clock as it goes now: setting the clock makes no wait longer. A lower bound,
-            it may have waited before that.
+        since_us: When it was first seen, on the wall clock as it goes now: setting the clock makes no wait longer.
+            A lower bound: it may have waited before that.
         at_least_s: From then to now.
         spell: Names this one wait of this one task, also over a restart of the daemon.
         together: How many tasks wait in the same place, this one among them.
