@@ -676,7 +676,7 @@ class Watch:
 
     def _obey(self, note: Note) -> None:
         if note.kind == "incident_close":
-            self.engine.close(str(note.data.get("id")), str(note.data.get("reason", "")))
+            self.engine.close(str(note.data.get("id")))
         elif note.kind == "maintenance_start":
             until = note.data.get("until_us")
             self._maintenance = _Maintenance(True, until if isinstance(until, int) else None, str(note.data.get("reason", "")))
@@ -689,7 +689,7 @@ class Watch:
                 self._gpus.accept()
                 self._keep_cards(self._gpus.cards())
             for incident in [one for one in self.engine.incidents.values() if _is_of_missing(one)]:
-                self.engine.close(incident.id, "accepted")
+                self.engine.close(incident.id)
         elif note.kind in ("nvml_release", "nvml_resume"):
             self._nvml_released = note.kind == "nvml_release"
             self._obey_again()

@@ -73,16 +73,14 @@ class Fold:
     count: int
     lines: int
     last: Event
-    order: int
     count_is_minimum: bool
 
 
 @dataclass(slots=True)
 class Wish:
-    """What one rule demands for one GPU. `order` is that of its latest occurrence; `cleared` once something satisfied it."""
+    """What one rule demands for one GPU; `cleared` once something satisfied it."""
 
     finding: Finding
-    order: int
     cleared: bool = False
 
 
@@ -106,7 +104,7 @@ class Case:
         hosts: Further nodes that it hit.
         cause: The context line that began it, where no event did: a link that went down before the time-outs.
         zone_hint: Hours by which a program's clock may be off for want of a zone, and the fault beside which it then stood.
-        rivals: What may as well have begun it, each with its host.
+        rivals: What may as well have begun it.
         flaps: Links by (host, interface) that were down for so many seconds only, about when it began.
         checks: What the GPUs say of it: latest answer by (GPU, reading).
         ill: GPUs that have said, since it began, that something is wrong with them.
@@ -142,7 +140,7 @@ class Case:
     hosts: dict[str, None] = field(default_factory=dict)
     cause: Context | None = None
     zone_hint: tuple[int, Event] | None = None
-    rivals: list[tuple[Context | Event, str]] = field(default_factory=list)
+    rivals: list[Context | Event] = field(default_factory=list)
     flaps: dict[tuple[str, str], float] = field(default_factory=dict)
     clock_spread_s: float | None = None
     changes: int = 0
@@ -238,7 +236,6 @@ class Correlator:
         fold.count_is_minimum |= run.count_is_minimum
         if _not_before(run.last.record, fold.last.record):
             fold.last = run.last
-        fold.order = self._order
 
     def note(self, context: Context) -> list[Case]:
         """Keep a context line; a boot or a driver load ends what it cures. Gives the cases whose picture it completes."""
@@ -668,7 +665,7 @@ class Correlator:
         else:
             if event.gpu_uuid is None and (uuid := self.book.uuid(case.host, event.pci)) is not None:
                 finding = replace(finding, event=replace(event, gpu_uuid=uuid))
-            case.folds[key] = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
+            case.folds[key] = Fold(finding, run.count, run.lines, run.last, run.count_is_minimum)
             case.kinds.add(event.kind)
             case.per_rule[rule.id] = case.per_rule.get(rule.id, 0) + 1
         if case.last is event or _not_before(run.last.record, case.last.record):
@@ -694,10 +691,8 @@ class Correlator:
         if len(case.wishes) >= _MOST_WISHES and (finding.rule.id, event.pci) not in case.wishes:
             return
         known = case.wishes.get((finding.rule.id, event.pci))
-        if known is not None and not known.cleared and _asks(known.finding.rule) > _asks(finding.rule):
-            known.order = self._order
-        else:
-            case.wishes[finding.rule.id, event.pci] = Wish(finding, self._order)
+        if known is None or known.cleared or _asks(known.finding.rule) <= _asks(finding.rule):
+            case.wishes[finding.rule.id, event.pci] = Wish(finding)
 
     def _recovered(self, case: Case, event: Event) -> None:
         for wish in case.wishes.values():
@@ -849,7 +844,7 @@ class Correlator:
         if (fold := self._loose_by_key.get(key)) is not None:
             self._bump(fold, run)
         elif len(self._loose_by_key) < 10_000 and not self._endless:
-            fold = Fold(finding, run.count, run.lines, run.last, self._order, run.count_is_minimum)
+            fold = Fold(finding, run.count, run.lines, run.last, run.count_is_minimum)
             self._loose_by_key[key] = fold
             self.loose.append(fold)
 

@@ -238,7 +238,7 @@ class Engine:
         """Put something that was not read in a log, such as what a GPU did before its fault, beside what it belongs to."""
         self._touched += self.correlator.note(context)
 
-    def close(self, id_: str, reason: str) -> bool:
+    def close(self, id_: str) -> bool:
         """End an incident by the operator's word; False when there is none of that id."""
         for case in self.correlator.cases:
             if incident_id(case) == id_:

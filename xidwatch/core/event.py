@@ -230,7 +230,7 @@ class UserspaceDetail:
     Attributes:
         message: The error's own words.
         tried, total, free, allocated, reserved_unallocated, in_use: Of an out-of-memory error; `in_use` is this process's.
-        reserved: Of its older wordings, which count the allocated part in.
+        reserved: Of its older wordings; since PyTorch 1.4 these count the allocated part in.
         allowed: The program's own limit, where it has one.
         others: (pid, bytes) of further processes on the card, as printed.
         other_pid: The one of them that holds most.

@@ -88,7 +88,7 @@ def join_fleet(correlator: Correlator) -> None:
             cause = alone
         rivals = _rivals(cause, job, causes, times) if cause is not None and cause is not alone else []
         into = _put_together(correlator, job, cause)
-        into.rivals = [(rival.context or _head(rival.case), rival.host) for rival in rivals if rival.case is not into]
+        into.rivals = [rival.context or _head(rival.case) for rival in rivals if rival.case is not into]
         into.context[:0] = [one.context for one in rivals if one.context is not None and one.context not in into.context]
         _note_blinks(correlator, job, into, blinks)
 

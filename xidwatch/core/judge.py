@@ -447,7 +447,7 @@ def _incident(item: _Judged, neighbours: _Neighbours, names: Names, rules: RuleT
         recurrence=item.recurrence,
         patterns=(*_again_phrases(item, zone), *(pattern.phrase for pattern in item.patterns)),
         context=tuple(case.context[:20]),
-        rivals=tuple(rival for rival, _ in case.rivals),
+        rivals=tuple(case.rivals),
         lag=item.lag,
         ranks=frozenset(call.rank for call in case.calls),
         excluded=tuple(_excluded(item, neighbours)),
@@ -734,7 +734,7 @@ def _unknowns(item: _Judged, recovery: Demand, confidence: Confidence, rules: Ru
     if case.rivals:
         from xidwatch.core.verdict import rivals_text
 
-        others = rivals_text([rival for rival, _ in case.rivals])
+        others = rivals_text(case.rivals)
         yield f"whether {others} held the ranks up instead: the last lines of the job's own logs on both nodes"
     if event.record.wall_us is None and event.record.since_boot_us is None:
         yield "when: the log gives no time"
