@@ -6,7 +6,7 @@ import importlib.util
 import selectors
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from xidwatch.core.census import Card, Slot, card_of, census
@@ -158,23 +158,25 @@ class Gpus:
             "stuck_s": way.stuck_s, "sample_age_s": way.sample_age_s, "released": way.released,
         }  # fmt: skip
 
-    def standing(self) -> tuple[object, ...]:
-        """What of the way to NVML a person would call a change; seconds that grow are none."""
-        way = self.way()
-        return way["up"], way["why"], way["released"], way["stuck_s"] > 0
+    def standing(self) -> tuple[object, ...] | None:
+        """What of the way to NVML a person would call a change; seconds that grow are none. None where nothing is asked."""
+        if self._nvml is None:
+            return None
+        way = self._nvml.health()
+        return way.up, way.why, way.released, way.stuck_s > 0
 
     def driver_version(self) -> str | None:
         """As NVML tells it."""
         driver = self._nvml.answers().driver if self._nvml is not None else None
         return driver.driver_version if isinstance(driver, Driver) and isinstance(driver.driver_version, str) else None
 
-    def readings(self) -> Mapping[TotalKey, float]:
-        """Series that the GPUs fill, for one snapshot."""
+    def readings(self, slots: Iterable[Slot]) -> Mapping[TotalKey, float]:
+        """Series that the GPUs fill, for one snapshot; `slots` as `slots()` gives them."""
         shown: dict[TotalKey, float] = {
             ("xidwatch_gpus", (("source", "pci"),)): float(len(self._found)),
             ("xidwatch_gpus", (("source", "driver"),)): float(sum(gpu.driver == "nvidia" for gpu in self._found)),
         }
-        for slot in self.slots():
+        for slot in slots:
             if slot.missing:
                 shown["xidwatch_gpu_missing", (("gpu", str(slot.pci)),)] = 1.0
         if self._nvml is None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from xidwatch.clocks import Clocks
 from xidwatch.config import DState
 from xidwatch.core.blocked import Blocked, Hidden
 from xidwatch.core.classify import RuleTable
@@ -21,7 +22,7 @@ from xidwatch.render.as_json import job_object
 from xidwatch.sinks.history import TotalKey
 from xidwatch.sources.machine import virtualization
 from xidwatch.sources.procfs import ProcReader
-from xidwatch.sources.taskscan import Clocks, Earlier, Patience, TaskScan, View
+from xidwatch.sources.taskscan import Earlier, Patience, TaskScan, View
 
 SOURCE = "tasks"
 """Name of the source in the history; its position is the waits that go on."""

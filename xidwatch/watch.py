@@ -16,13 +16,13 @@ import signal
 import socket
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from xidwatch.apart import apart
+from xidwatch.clocks import Clocks
 from xidwatch.config import Config
 from xidwatch.core.census import Absences, Card, Slot, missed, noted, remembered, slot_object, standing, too_few
 from xidwatch.core.classify import RuleTable
@@ -35,7 +35,7 @@ from xidwatch.core.incident import Incident
 from xidwatch.core.machine import UNKNOWN, Machine, merged
 from xidwatch.core.pci import PciAddress, parse_pci
 from xidwatch.core.record import Record
-from xidwatch.core.standing import Check, Seen, checks, named_readings, was_reset, worth_keeping
+from xidwatch.core.standing import Seen, checks, named_readings, was_reset, worth_keeping
 from xidwatch.core.standing import noted as noted_check
 from xidwatch.drawn import Drawn
 from xidwatch.errors import XidwatchError
@@ -75,18 +75,10 @@ _GROWTH_S = 1.0
 """An incident that only has another member is told no more often than this: a storm has hundreds."""
 _BY_DRIVER = ("xid", "nvrm")
 _MAKE_WAY_S = 0.02
+"""How long the loop waits for a disk that is behind, before it reads on."""
 _SWITCH_S = 0.0005
-_FRESH_S = 0.05
-_NEWS_S = 0.002
+_FRESH_S, _NEWS_S = 0.05, 0.002
 """How old a snapshot may be while records pour in, and while there is something new to show."""
-
-
-@dataclass(frozen=True, slots=True)
-class Clocks:
-    """What time it is: `wall_us` since 1970, `steady_s` that only goes forward. Tests give their own."""
-
-    wall_us: Callable[[], int] = lambda: time.time_ns() // 1000
-    steady_s: Callable[[], float] = time.monotonic
 
 
 @dataclass(slots=True)
@@ -155,13 +147,12 @@ class Watch:
         self._absences, self._noticed = Absences(), -1
         self._settled_old: set[str] = set()
         self._consulted = -1
-        self._standings: list[tuple[object, ...]] = []
+        self._standings: list[tuple[object, ...] | None] = []
         self._nvml_released = False
         self._tasks: Tasks | None = None
         self._due: dict[str, float] = {}
         self._times: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
         self._latencies: dict[str, Latencies] = {}
-        self._last_state = ""
         self._web: WebServer | None = None
         self._drawn = Drawn()
         self._state_told = True
@@ -425,10 +416,12 @@ class Watch:
         now_us = self._clocks.wall_us()
         for pci, card in cards:
             until_us = self._gpus.other_until_us(pci) if self._gpus is not None else None
-            context = noted(pci, card, now_us, self._host, until_us)
-            self.engine.note(context)
-            identity = f"gpu/{pci}/{card.gpu_uuid}/{now_us}"
-            self._history.append(Entry(identity=identity, source=GPUS, wall_us=now_us, item=encode(context)))
+            self._keep_said(f"gpu/{pci}/{card.gpu_uuid}/{now_us}", noted(pci, card, now_us, self._host, until_us))
+
+    def _keep_said(self, identity: str, context: Context) -> None:
+        """What the GPUs said, beside what it belongs to and in the history."""
+        self.engine.note(context)
+        self._history.append(Entry(identity=identity, source=GPUS, wall_us=context.record.wall_us, item=encode(context)))
 
     def _miss(self, gpus: Gpus, now_us: int) -> None:
         """Tell of GPUs that are missing, also where no line does; not of those of which an open incident tells already."""
@@ -534,7 +527,8 @@ class Watch:
             and (incident.state != "resolved" or (check.name in names and check.answer == "confirmed"))
         ]
         for check in found:
-            self._keep_check(incident, check, first.boot_id)
+            said = noted_check(check, incident.hosts[0] if incident.hosts else "", first.boot_id)
+            self._keep_said(f"check/{incident.id}/{check.pci}/{check.name}/{check.at_us}", said)
         if _is_old(incident) and not isinstance(slot.answer, Unresponsive | None):
             # Heard once: what the GPU shows later is another fault.
             self._settled_old.add(incident.id)
@@ -546,12 +540,6 @@ class Watch:
             self._baselines[id_, pci] = self._gpus.state_before(pci, start_us)
         return self._baselines.get((id_, pci))
 
-    def _keep_check(self, incident: Incident, check: Check, boot_id: str | None) -> None:
-        context = noted_check(check, incident.hosts[0] if incident.hosts else "", boot_id)
-        self.engine.note(context)
-        identity = f"check/{incident.id}/{check.pci}/{check.name}/{check.at_us}"
-        self._history.append(Entry(identity=identity, source=GPUS, wall_us=check.at_us, item=encode(context)))
-
     def _note_regimes(self, incident: Incident) -> None:
         """Keep what the GPUs did before it; it completes the incident at the next turn."""
         start = incident.members[0].finding.event.record
@@ -562,9 +550,7 @@ class Watch:
             if seen is not None and seen.regime != "unknown":
                 record = Record(text=f"{seen.regime}: {seen.why}", wall_us=seen.at_us, boot_id=start.boot_id, host=start.host)
                 context = Context(kind="regime", record=record, pci=pci, facts=(("regime", seen.regime),))
-                self.engine.note(context)
-                identity = f"regime/{incident.id}/{pci}"
-                self._history.append(Entry(identity=identity, source=GPUS, wall_us=seen.at_us, item=encode(context)))
+                self._keep_said(f"regime/{incident.id}/{pci}", context)
 
     def _message(self, kind: str, incident: Incident) -> dict[str, Any]:
         return self._heading(kind) | {"incident": self._drawn.of(incident, self.engine.rules, self._hosts())}
@@ -647,7 +633,8 @@ class Watch:
         }
 
     def _gpu_readings(self, gpus: Gpus) -> Mapping[TotalKey, float]:
-        return {**gpus.readings(), ("xidwatch_gpus_expected", ()): float(self._expected(gpus.slots()))}
+        slots = gpus.slots()
+        return {**gpus.readings(slots), ("xidwatch_gpus_expected", ()): float(self._expected(slots))}
 
     def _expected(self, slots: Sequence[Slot]) -> int:
         """How many GPUs the node should have."""

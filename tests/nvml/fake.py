@@ -12,15 +12,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from xidwatch.clocks import Clocks
 from xidwatch.core.gpu import NodeAnswer
 from xidwatch.core.pci import PciAddress
-from xidwatch.nvml.client import Clocks, Means, NvmlClient, Timing
+from xidwatch.nvml.client import Means, NvmlClient, Timing
 
 HERE = Path(__file__).parent
 SCENARIOS = HERE.parent.parent / "scenarios"
@@ -72,16 +73,18 @@ def library(*, old: bool) -> Path:
 
 
 @dataclass
-class Hands:
+class Hands(Clocks):
     """Clocks with hands: they stand still until a test moves them."""
 
     seconds: float = 1000.0
-    wall_us: Callable[[], int] = field(init=False)
-    steady_s: Callable[[], float] = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.wall_us = lambda: int(self.seconds * 1e6)
-        self.steady_s = lambda: self.seconds
+    def wall_us(self) -> int:
+        """Microseconds since 1970."""
+        return int(self.seconds * 1e6)
+
+    def steady_s(self) -> float:
+        """As `time.monotonic`."""
+        return self.seconds
 
 
 @dataclass

@@ -30,16 +30,16 @@ def test_what_the_bus_and_nvml_tell_is_shown_together(fake: Fake) -> None:
     with selectors.DefaultSelector() as selector:
         gpus = Gpus(selector, use_nvml=True, devices=bus, client=lambda: NvmlClient(QUICK, None, ALONE))
         end = time.monotonic() + SOON_S
-        while gpus.readings().get(("xidwatch_gpus", (("source", "nvml"),))) != 8.0:
+        while gpus.readings(gpus.slots()).get(("xidwatch_gpus", (("source", "nvml"),))) != 8.0:
             assert time.monotonic() < end
             gpus.tick()
             for key, mask in selector.select(0.05):
                 key.data(mask)
-        while ("xidwatch_nvml_up", ()) not in gpus.readings():
+        while ("xidwatch_nvml_up", ()) not in gpus.readings(gpus.slots()):
             assert time.monotonic() < end
             for key, mask in selector.select(0.05):
                 key.data(mask)
-        shown, card, holders = gpus.readings(), gpus.card(), gpus.processes()
+        shown, card, holders = gpus.readings(gpus.slots()), gpus.card(), gpus.processes()
         now_us = time.time_ns() // 1000
         looks = [gpus.look_before(SLOT, now_us - age_s * 1_000_000) if SLOT else None for age_s in (0, 200, -400)]
         gpus.close()
@@ -55,7 +55,7 @@ def test_without_a_gpu_on_the_bus_nvml_is_left_alone() -> None:
     """A machine without a GPU shows that the bus has none, and nothing of NVML."""
     with selectors.DefaultSelector() as selector:
         gpus = Gpus(selector, use_nvml=True, devices=lambda: ())
-        shown = gpus.readings()
+        shown = gpus.readings(gpus.slots())
         gpus.close()
     assert {("xidwatch_gpus", (("source", "pci"),)): 0.0, ("xidwatch_gpus", (("source", "driver"),)): 0.0} == shown
 
@@ -82,7 +82,7 @@ def test_a_card_that_falls_off_is_looked_at_and_missed(fake: Fake, tmp_path: Pat
                 for key, mask in selector.select(0.05):
                     key.data(mask)
 
-        turn(lambda: gpus.readings().get(("xidwatch_gpus", (("source", "nvml"),))) == 8.0)
+        turn(lambda: gpus.readings(gpus.slots()).get(("xidwatch_gpus", (("source", "nvml"),))) == 8.0)
         assert SLOT in [pci for pci, _ in gpus.news()]
         fake.use("healthy", "0 fail * 15")
         gpus.happened("xid")

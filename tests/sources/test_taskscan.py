@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.sources.proctree import STUCK_IN_DRIVER, STUCK_ON_DISK, STUCK_ON_NFS, FakeTask, ProcTree
+from xidwatch.clocks import Clocks
 from xidwatch.core.blocked import Blocked, Evidence, Sighting
 from xidwatch.core.holders import who
 from xidwatch.sources.procfs import Pressure, ProcReader
@@ -20,7 +21,7 @@ DEADLINE_S = 10.0
 
 
 @dataclass
-class Hands:
+class Hands(Clocks):
     """A clock with hands; `ahead_s`: the wall clock was set forward by so much."""
 
     seconds: float = 1000.0

@@ -30,6 +30,11 @@ _RUNG_OF = {"drain_and_reset": "reset_gpu", "system_reboot": "reboot_node"}
 """The driver's words for which ours differ."""
 
 
+def action_word(number: int) -> str:
+    """The driver's recovery action, `reset_gpu`; `action_9` for one that is newer than this table."""
+    return RECOVERY_ACTIONS[number] if 0 <= number < len(RECOVERY_ACTIONS) else f"action_{number}"
+
+
 def gpus_say(root: Rule, findings: Iterable[Finding], checks: Iterable[Context]) -> Literal["confirmed", "contradicted"] | None:
     """Whether the GPUs bear a fault out: one that does is enough; None where they say nothing that settles it.
 

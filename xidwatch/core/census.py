@@ -11,6 +11,7 @@ from xidwatch.core.answered import OTHER_UNTIL
 from xidwatch.core.event import Context, Event, NvrmDetail
 from xidwatch.core.gpu import GpuAnswer, GpuState, NotFound, Place, Refused, SpareRows, Utilization, last_good
 from xidwatch.core.gpuword import gpu_of
+from xidwatch.core.node import Gpu
 from xidwatch.core.pci import PciAddress
 from xidwatch.core.record import Record
 
@@ -186,14 +187,18 @@ def too_few(slots: Iterable[Slot], expected: int | None) -> int:
 
 def standing(slot: Slot) -> tuple[object, ...]:
     """What of it a person would call a change; readings that move all the time are none."""
-    told = gpu_of(str(slot.pci), slot.answer) if slot.answer is not None else None
-    shown = replace(told, since_us=None, temperature_celsius=None) if told is not None else None
+    shown = replace(_told(slot), since_us=None, temperature_celsius=None)
     return slot.pci, slot.on_bus, slot.driver, slot.dead, slot.missing, slot.card, shown
+
+
+def _told(slot: Slot) -> Gpu:
+    pci = str(slot.pci)
+    return gpu_of(pci, slot.answer) if slot.answer is not None else Gpu(pci=pci)
 
 
 def slot_object(slot: Slot) -> dict[str, Any]:
     """One entry of `gpus[]` in state.json; null is what nobody told."""
-    told = gpu_of(str(slot.pci), slot.answer) if slot.answer is not None else None
+    told = _told(slot)
     state = slot.answer if isinstance(slot.answer, GpuState) else None
     good = last_good(slot.answer)
     card = slot.card or Card()
@@ -204,33 +209,33 @@ def slot_object(slot: Slot) -> dict[str, Any]:
         "driver": slot.driver,
         "config_space_dead": slot.dead,
         "missing": slot.missing,
-        "answer": told.answer if told else None,
-        "since_us": told.since_us if told else None,
+        "answer": told.answer,
+        "since_us": told.since_us,
         "as_of_us": good.at_us if good else None,
         "gpu_uuid": card.gpu_uuid or None,
         "serial": card.serial or None,
         "name": card.name or None,
         "place": card.place or None,
-        "recovery_action": told.recovery_action if told else None,
-        "row_remap_pending": told.row_remap_pending if told else None,
-        "row_remap_failed": told.row_remap_failed if told else None,
-        "pages_pending": told.pages_pending if told else None,
-        "sram_threshold_exceeded": told.sram_threshold_exceeded if told else None,
+        "recovery_action": told.recovery_action,
+        "row_remap_pending": told.row_remap_pending,
+        "row_remap_failed": told.row_remap_failed,
+        "pages_pending": told.pages_pending,
+        "sram_threshold_exceeded": told.sram_threshold_exceeded,
         "banks_without_spare_rows": _banks(state),
-        "ecc_enabled": told.ecc_enabled if told else None,
+        "ecc_enabled": told.ecc_enabled,
         "ecc_uncorrected": {life: uncorrected(state, life) for life in ("volatile", "aggregate")},
-        "mig_enabled": told.mig_enabled if told else None,
-        "mig_pending": told.mig_pending if told else None,
-        "persistence_mode": told.persistence_mode if told else None,
-        "fabric": {"probe": told.fabric, "status": told.fabric_status} if told and told.fabric else None,
+        "mig_enabled": told.mig_enabled,
+        "mig_pending": told.mig_pending,
+        "persistence_mode": told.persistence_mode,
+        "fabric": {"probe": told.fabric, "status": told.fabric_status} if told.fabric else None,
         "clock_reasons": _clock_reasons(state),
-        "temperature_celsius": told.temperature_celsius if told else None,
-        "nvlinks": told.nvlinks if told else None,
-        "nvlinks_down": list(told.nvlinks_down) if told and told.nvlinks_down is not None else None,
+        "temperature_celsius": told.temperature_celsius,
+        "nvlinks": told.nvlinks,
+        "nvlinks_down": list(told.nvlinks_down) if told.nvlinks_down is not None else None,
         "power_watts": _known(state.power_watts) if state else None,
         "utilization": state.utilization.gpu_ratio if state and isinstance(state.utilization, Utilization) else None,
-        "pcie_width": told.pcie_width if told else None,
-        "pcie_max_width": told.pcie_max_width if told else None,
+        "pcie_width": told.pcie_width,
+        "pcie_max_width": told.pcie_max_width,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TypeVar
 
-from xidwatch.core.answered import RECOVERY_ACTIONS
+from xidwatch.core.answered import action_word
 from xidwatch.core.gpu import (
     Fabric,
     GpuAnswer,
@@ -35,7 +35,7 @@ def gpu_of(pci: str, answer: GpuAnswer) -> Gpu:
         answer="state",
         gpu_uuid=_known(answer.identity.gpu_uuid),
         serial=_known(answer.identity.serial),
-        recovery_action=_action(_known(answer.recovery_action)),
+        recovery_action=action_word(answer.recovery_action) if isinstance(answer.recovery_action, int) else None,
         row_remap_pending=rows.pending if isinstance(rows, RowRemap) else None,
         row_remap_failed=rows.failed if isinstance(rows, RowRemap) else None,
         banks_without_rows=answer.spare_rows.none if isinstance(answer.spare_rows, SpareRows) else None,
@@ -55,12 +55,6 @@ def gpu_of(pci: str, answer: GpuAnswer) -> Gpu:
         pcie_width=_known(answer.pcie.width),
         pcie_max_width=_known(answer.pcie.max_width),
     )
-
-
-def _action(number: int | None) -> str | None:
-    if number is None:
-        return None
-    return RECOVERY_ACTIONS[number] if number < len(RECOVERY_ACTIONS) else f"action_{number}"
 
 
 def _known(reading: T | Refused) -> T | None:

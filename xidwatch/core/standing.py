@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from xidwatch.core.answered import PROOF_S, RECOVERY_ACTIONS, STATE
+from xidwatch.core.answered import PROOF_S, STATE, action_word
 from xidwatch.core.census import Slot, banks_text, uncorrected
 from xidwatch.core.event import Context
 from xidwatch.core.gpu import (
@@ -203,10 +203,7 @@ def noted(check: Check, host: str, boot_id: str | None) -> Context:
 
 
 def _action(state: GpuState | None) -> str | None:
-    if state is None or not isinstance(state.recovery_action, int):
-        return None
-    known = 0 <= state.recovery_action < len(RECOVERY_ACTIONS)
-    return RECOVERY_ACTIONS[state.recovery_action] if known else f"action_{state.recovery_action}"
+    return action_word(state.recovery_action) if state is not None and isinstance(state.recovery_action, int) else None
 
 
 Found = tuple[Answer, str]
@@ -258,10 +255,7 @@ _GONE: dict[type, str] = {
 }
 
 
-def _pending(seen: Seen) -> Found:
-    state = seen.now
-    if state is None:
-        return _silent(seen)
+def _pending(seen: Seen, state: GpuState) -> Found:
     rows, pages = state.row_remap, state.retired_pages.pending
     if isinstance(rows, RowRemap):
         counts = f"{rows.uncorrectable} remapped for uncorrectable errors{_was(seen, rows)}"
@@ -289,10 +283,7 @@ def _rose(seen: Seen, rows: RowRemap) -> bool:
     return isinstance(before, RowRemap) and rows.uncorrectable > before.uncorrectable
 
 
-def _failure(seen: Seen) -> Found:
-    state = seen.now
-    if state is None:
-        return _silent(seen)
+def _failure(seen: Seen, state: GpuState) -> Found:
     if not isinstance(state.row_remap, RowRemap):
         return _refused(state.row_remap, "whether remapping failed")
     if state.row_remap.failed:
@@ -300,10 +291,7 @@ def _failure(seen: Seen) -> Found:
     return "contradicted", "the remapping-failure flag is not set"
 
 
-def _sram(seen: Seen) -> Found:
-    state = seen.now
-    if state is None:
-        return _silent(seen)
+def _sram(seen: Seen, state: GpuState) -> Found:
     if not isinstance(state.sram, Sram):
         return _refused(state.sram, "the SRAM error threshold")
     if state.sram.threshold_exceeded:
@@ -311,10 +299,7 @@ def _sram(seen: Seen) -> Found:
     return "contradicted", "the SRAM error threshold is not exceeded"
 
 
-def _ecc(seen: Seen) -> Found:
-    state = seen.now
-    if state is None:
-        return _silent(seen)
+def _ecc(seen: Seen, state: GpuState) -> Found:
     aggregate, volatile = uncorrected(state, "aggregate"), uncorrected(state, "volatile")
     if aggregate is None:
         return "open", "its uncorrected errors cannot be counted (ECC is off, or NVML does not tell)"
@@ -374,10 +359,7 @@ def _spare(seen: Seen) -> Found:
     return "contradicted", "no memory bank is near its last spare row"
 
 
-def _links(seen: Seen) -> Found:
-    state = seen.now
-    if state is None:
-        return _silent(seen)
+def _links(seen: Seen, state: GpuState) -> Found:
     if not state.nvlinks:
         return "open", "its NVLinks cannot be read"
     old = {link.link: link for link in seen.before.nvlinks} if seen.before else {}
@@ -406,10 +388,7 @@ def _these(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def _pcie(seen: Seen) -> Found:
-    state = seen.now
-    if state is None:
-        return _silent(seen)
+def _pcie(seen: Seen, state: GpuState) -> Found:
     link = state.pcie
     if isinstance(link.width, int) and isinstance(link.max_width, int) and link.width < link.max_width:
         return "confirmed", f"its PCIe link runs {link.width} lanes wide instead of {link.max_width}: seating, riser, slot"
@@ -453,16 +432,21 @@ def _wrong(state: GpuState, before: GpuState | None) -> Iterator[str]:
         yield f"its PCIe link came back with {width} of {was} lanes"
 
 
+def _read(reading: Callable[[Seen, GpuState], Found]) -> Callable[[Seen], Found]:
+    """A check that needs the GPU's state: open while there is none."""
+    return lambda seen: reading(seen, seen.now) if seen.now is not None else _silent(seen)
+
+
 _CHECKS: dict[str, Callable[[Seen], Found]] = {
     "gpu_not_found": _not_found,
-    "row_remap_pending": _pending,
-    "row_remap_failure": _failure,
-    "sram_threshold": _sram,
-    "ecc_uncorrected": _ecc,
+    "row_remap_pending": _read(_pending),
+    "row_remap_failure": _read(_failure),
+    "sram_threshold": _read(_sram),
+    "ecc_uncorrected": _read(_ecc),
     "nvml_stuck": _stuck,
     "recovery_action": _demand,
-    "nvlink_errors": _links,
-    "pcie_replays": _pcie,
+    "nvlink_errors": _read(_links),
+    "pcie_replays": _read(_pcie),
     "spare_rows": _spare,
     STATE: _state,
 }

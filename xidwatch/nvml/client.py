@@ -13,11 +13,10 @@ and each further child would be one more task that nobody can kill.
 from __future__ import annotations
 
 import select
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
+from xidwatch.clocks import Clocks
 from xidwatch.core.gpu import GpuAnswer, GpuState, NodeAnswer, NotFound, Refused, Unresponsive, last_good
 from xidwatch.core.pci import PciAddress
 from xidwatch.nvml.kin import Child, left_overs, own_command
@@ -28,26 +27,6 @@ _LOOK_AGAIN_S = 5.0
 _ENDING_S = 0.05
 """Between the end of a child's output and its own."""
 _NEVER_S = -float("inf")
-
-
-class Clocks(Protocol):
-    """What time it is; `watch.Clocks` is one."""
-
-    @property
-    def wall_us(self) -> Callable[[], int]:
-        """Microseconds since 1970."""
-
-    @property
-    def steady_s(self) -> Callable[[], float]:
-        """Seconds that only go forward."""
-
-
-@dataclass(frozen=True, slots=True)
-class SystemClocks:
-    """The kernel's own."""
-
-    wall_us: Callable[[], int] = lambda: time.time_ns() // 1000
-    steady_s: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +127,7 @@ class NvmlClient:
 
     def __init__(self, timing: Timing | None = None, clocks: Clocks | None = None, means: Means | None = None) -> None:
         """The first sample is due at once; nothing is started before `tick`."""
-        self._timing, self._clocks, self._means = timing or Timing(), clocks or SystemClocks(), means or Means()
+        self._timing, self._clocks, self._means = timing or Timing(), clocks or Clocks(), means or Means()
         self._command = tuple(self._means.command or own_command())
         self._ready = select.epoll()
         self._child: Child | None = None

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Protocol
 
+from xidwatch.clocks import Clocks
 from xidwatch.core.blocked import Blocked, Evidence, Hidden, Moment, Sighting, Spell, Spells, spell_id
 from xidwatch.core.holders import Holder, Holders, with_gpus
 from xidwatch.core.wait import blocked_tasks, is_frozen
@@ -41,26 +41,6 @@ _ASK_AGAIN_S = 60.0
 _MOST_ASKED = 10_000
 _MOST_ASKED_AT_ONCE = 64
 _MOST_FOUND = 1000
-
-
-class Clocks(Protocol):
-    """What time it is; `watch.Clocks` is one."""
-
-    @property
-    def wall_us(self) -> Callable[[], int]:
-        """Microseconds since 1970."""
-
-    @property
-    def steady_s(self) -> Callable[[], float]:
-        """Seconds that only go forward."""
-
-
-@dataclass(frozen=True, slots=True)
-class SystemClocks:
-    """The kernel's own."""
-
-    wall_us: Callable[[], int] = lambda: time.time_ns() // 1000
-    steady_s: Callable[[], float] = time.monotonic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +136,7 @@ class TaskScan:
         self._reader, self._patience, self._changed = reader, patience, changed
         boot_id, position = (earlier.boot_id, earlier.position) if earlier is not None else (None, None)
         self._boot_id = boot_id
-        self._clocks = clocks or SystemClocks()
+        self._clocks = clocks or Clocks()
         self._spells, self._holders = Spells(), Holders()
         self._spells.resume(position, boot_id)
         self._evidence: dict[str, Evidence] = {}
