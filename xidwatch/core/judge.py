@@ -700,11 +700,10 @@ def _unknowns(item: _Judged, recovery: Demand, confidence: Confidence, rules: Ru
     settled = {name for (pci, name), check in case.checks.items() if pci == event.pci and dict(check.facts)["answer"] != "open"}
     for name in (one for one in item.root.finding.rule.confirm if one not in settled):
         yield _CONFIRM.get(name, name.replace("_", " "))
-    if recovery.rung not in ("none", "restart_app") and case.state == "active":
-        action = rules.action(recovery.rung)
-        if action is not None and action.verify:
-            command = " ".join(action.verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
-            yield f"whether it is well again afterwards: `{command}`"
+    asked = recovery.rung not in ("none", "restart_app") and case.state == "active"
+    if asked and (verify := rules.action(recovery.rung).verify):
+        command = " ".join(verify[0].argv).replace("<gpu>", str(event.pci or "<gpu>"))
+        yield f"whether it is well again afterwards: `{command}`"
     if confidence == "unconfirmed":
         yield "whether it happened at all: look for the same line in the kernel's own log, `journalctl -k --grep Xid`"
     if case.state == "awaiting_verification":

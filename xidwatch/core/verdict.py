@@ -92,7 +92,7 @@ def sentence(incident: Incident, zone: tzinfo = timezone.utc) -> str:
         when = _when(root.finding.event.record, zone)
         parts = [f"{_subject(incident, root)} {root.finding.rule.phrase}{_place(incident, root)}{when}{_toll(incident)}"]
     parts[0] += f": {incident.figures}." if incident.figures else "."
-    if incident.excluded[:1] == (NO_XID_SEEN,):
+    if NO_XID_SEEN in incident.excluded:
         parts.append(NO_XID)
     if incident.patterns:
         parts.append(f"{'It' if incident.gpus else 'This'} {incident.patterns[0]}.")
