@@ -10,13 +10,12 @@ import argparse
 import importlib.util
 import os
 import selectors
-import shutil
 import socket
-import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from xidwatch import terminal
 from xidwatch.config import CONFIG_FILE, Config, load_config
 from xidwatch.core.daemonstate import read_daemon
 from xidwatch.core.fitness import FABRIC_MANAGER, Fitness, judge_fitness, judge_strictly, word_of
@@ -82,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
     if options.strict:
         fitness = judge_strictly(fitness, remarks)
     code = EXIT_CODES[fitness.verdict]
-    _say(_rendered(options.format, node, (fitness, remarks), code))
+    terminal.say(_rendered(options.format, node, (fitness, remarks), code))
     return code
 
 
@@ -93,16 +92,7 @@ def _rendered(form: str, node: Node, found: tuple[Fitness, tuple[Remark, ...]], 
         return render_line(*found) + "\n"
     if form == "json":
         return render_json(node, *found, code)
-    terminal = sys.stdout.isatty()
-    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
-    width = max(40, min(shutil.get_terminal_size((100, 24)).columns, 120))
-    return render_text(node, *found, width, color=color)
-
-
-def _say(text: str) -> None:
-    """Write it whatever the encoding of standard output: what that cannot show is shown escaped."""
-    encoding = sys.stdout.encoding or "ascii"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    return render_text(node, *found, terminal.width(), color=terminal.wants_color())
 
 
 def _config(options: argparse.Namespace, root: Path) -> Config:

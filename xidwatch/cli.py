@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import IO, TYPE_CHECKING, NoReturn
 
-from xidwatch import __version__
+from xidwatch import __version__, terminal
 from xidwatch.errors import XidwatchError
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def _run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     run: Callable[[argparse.Namespace], int] | None = getattr(options, "run", None)
     if run is None:
-        _say(parser.format_help())
+        terminal.say(parser.format_help())
         return MISUSED
     return run(options)
 
@@ -202,7 +202,7 @@ def _explain_codes(codes: list[str], options: argparse.Namespace) -> int:
         if options.format == "json":
             text = explain_code_json(code, rules)
         else:
-            text = explain_code(code, rules, color=_wants_color(options.color), width=_width())
+            text = explain_code(code, rules, color=terminal.wants_color(options.color), width=terminal.width())
         if text is None:
             unknown.append(f"{code!r}: no such file, and no Xid, SXid or name that xidwatch knows (try: xidwatch rules list)")
         else:
@@ -316,7 +316,7 @@ def _rendered(postmortem: Postmortem, rules: RuleTable, options: argparse.Namesp
         return render_html(postmortem, rules, zone=zone)
     from xidwatch.render.as_text import render_text
 
-    return render_text(postmortem, rules, color=_wants_color(options.color), width=_width(), zone=zone)
+    return render_text(postmortem, rules, color=terminal.wants_color(options.color), width=terminal.width(), zone=zone)
 
 
 def _exit_code(postmortem: Postmortem, fail_on: str) -> int:
@@ -330,7 +330,7 @@ def _rules_list(options: argparse.Namespace) -> int:
     from xidwatch.render.matrix import chosen, render_list
 
     found = chosen(_rules(options).rules(), fault_class=options.fault_class, severity=options.severity, family=options.family)
-    _say(render_list(found, _width()) if found else "No rule matches.\n")
+    terminal.say(render_list(found, terminal.width()) if found else "No rule matches.\n")
     return 0
 
 
@@ -341,7 +341,11 @@ def _rules_matrix(options: argparse.Namespace) -> int:
     found = chosen(rules.rules(), fault_class=options.fault_class, severity=options.severity, family=options.family)
     if options.family is None:
         found = [rule for rule in found if rule.sxid is None]
-    _say(render_matrix_markdown(found, rules) if options.format == "markdown" else render_matrix_text(found, rules, _width()))
+    terminal.say(
+        render_matrix_markdown(found, rules)
+        if options.format == "markdown"
+        else render_matrix_text(found, rules, terminal.width())
+    )
     return 0
 
 
@@ -355,7 +359,7 @@ def _rules_show(options: argparse.Namespace) -> int:
         near = [known for known in rules.rule_ids() if options.id.lower() in known][:5]
         hint = f"near it: {', '.join(near)}" if near else "xidwatch rules list shows all"
         raise XidwatchError(f"no rule {options.id!r}; {hint}") from None
-    _say(render_rule(rule))
+    terminal.say(render_rule(rule))
     return 0
 
 
@@ -367,7 +371,7 @@ def _rules_check(options: argparse.Namespace) -> int:
     mistakes = check_dir(Path(options.dir))
     if mistakes:
         raise XidwatchError("\n".join([f"{len(mistakes)} mistake{'s' if len(mistakes) != 1 else ''}", *mistakes]))
-    _say(f"{options.dir}: good\n")
+    terminal.say(f"{options.dir}: good\n")
     return 0
 
 
@@ -507,10 +511,10 @@ def _demo(options: argparse.Namespace) -> int:
     from xidwatch.democli import run
 
     def say(text: str) -> None:
-        _say(text)
+        terminal.say(text)
         sys.stdout.flush()
 
-    return run(options, lambda speed: Manner(say, _width(), _wants_color(options.color), speed))
+    return run(options, lambda speed: Manner(say, terminal.width(), terminal.wants_color(options.color), speed))
 
 
 def _evidence_arguments(parser: argparse.ArgumentParser) -> None:
@@ -557,21 +561,10 @@ _COMMANDS: dict[str, tuple[str, Callable[[argparse.ArgumentParser], None]]] = {
 # the terminal
 
 
-def _say(text: str) -> None:
-    """Write to standard output whatever its encoding: what it cannot show is shown escaped."""
-    out = sys.stdout
-    encoding = (getattr(out, "encoding", None) or "utf-8").lower()
-    if not encoding.startswith("utf"):
-        from xidwatch.render.layout import in_ascii
-
-        text = in_ascii(text)
-    out.write(text.encode(encoding, "backslashreplace").decode(encoding, "replace"))
-
-
 def _deliver(report: str, path: str | None) -> None:
     """Write a report to a file, as UTF-8, or to standard output."""
     if path is None:
-        _say(report)
+        terminal.say(report)
         return
     try:
         with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
@@ -586,23 +579,6 @@ def _complain(text: str) -> None:
     encoding = getattr(sys.stderr, "encoding", None) or "utf-8"
     shown = "\n".join(visible(line) for line in text.split("\n"))
     sys.stderr.write(shown.encode(encoding, "backslashreplace").decode(encoding, "replace") + "\n")
-
-
-def _wants_color(choice: str) -> bool:
-    if choice != "auto":
-        return choice == "always"
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") != "dumb"
-
-
-def _width() -> int:
-    """Columns to write: the terminal's, at most 120; 100 when the output goes to a file or a pipe."""
-    columns = os.environ.get("COLUMNS", "")
-    if columns.isdecimal() and int(columns) > 0:
-        return min(int(columns), 240)
-    try:
-        return max(40, min(os.get_terminal_size(sys.stdout.fileno()).columns, 120))
-    except (OSError, ValueError):
-        return 100
 
 
 class ProgressBar:
