@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from xidwatch.core.event import Context
@@ -51,6 +51,25 @@ def gpus_say(root: Rule, findings: Iterable[Finding], checks: Iterable[Context])
     if any(answer == "confirmed" for _, answer in answers):
         return "confirmed"
     return "contradicted" if any(answer == "contradicted" and name not in ASIDE for name, answer in answers) else None
+
+
+def worth_telling(checks: Sequence[Mapping[str, str]], *, driver_told: bool) -> list[tuple[str, Mapping[str, str]]]:
+    """What GPUs say of an incident, each with its answer in a word.
+
+    Left out is the summary where a reading of that GPU answers the same. That the driver asks something is left out where
+    `driver_told` says that it is told elsewhere; that it asks nothing, always: it is told where it is set beside what we ask.
+
+    Args:
+        checks: As an incident's `checks` have them: with "gpu", "said", "check", "answer", and "was" where it was so before.
+    """
+    answered = {(check["gpu"], check["answer"]) for check in checks if check["check"] != STATE}
+    shown = []
+    for check in checks:
+        name, answer = check["check"], check["answer"]
+        content = name == "recovery_action" and (driver_told or answer != "confirmed")
+        if not content and not (name == STATE and (check["gpu"], answer) in answered):
+            shown.append(("no longer" if check.get("was") else answer, check))
+    return shown
 
 
 def driver_word(actions: Mapping[PciAddress, str], recovery: str) -> str | None:

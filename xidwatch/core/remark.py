@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from xidwatch.core.node import Node
+
+MOST_NAMED = 3
+"""Of many alike so many are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,3 +36,9 @@ class Remark:
     what: str
     why: str
     command: str
+
+
+def listed(names: Sequence[object]) -> str:
+    """`a, b, c and 2 more`."""
+    rest = len(names) - MOST_NAMED
+    return ", ".join(map(str, names[:MOST_NAMED])) + (f" and {rest} more" if rest > 0 else "")

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from xidwatch.core.fitness import fabric_manager_runs
 from xidwatch.core.node import Gpu, Node
-from xidwatch.core.remark import Check
+from xidwatch.core.remark import MOST_NAMED, Check, listed
 
 VERSION = "/proc/driver/nvidia/version"
 PARAMS = "/proc/driver/nvidia/params"
@@ -21,7 +21,6 @@ _FABRIC_LOG = re.compile(r"Fabric Manager version (?:is )?:?\s*(\d{3}\.\d+(?:\.\
 _OPTION = re.compile(r"\b(?:nvidia\.)?NVreg_EnableGpuFirmware=(\w+)")
 _OTHER_DRIVERS = ("nouveau", "nova_core", "NovaCore", "nvidiafb", "rivafb")
 """Drivers of the kernel's own; vfio-pci and its kin give a GPU to a guest on purpose."""
-_MOST_NAMED = 3
 _WIDEST = 32
 """Lanes of a link; a lost device reads 63."""
 
@@ -83,7 +82,7 @@ def _module_on_disk(node: Node) -> str | None:
     versions = list(dict.fromkeys(part[5] for part in built if len(part) > 6 and part[6] == kernel and _NUMBER.search(part[5])))
     if not versions or loaded in versions:
         return None
-    return f"module {loaded} is loaded, {', '.join(versions[:_MOST_NAMED])} is built for kernel {kernel}"
+    return f"module {loaded} is loaded, {', '.join(versions[:MOST_NAMED])} is built for kernel {kernel}"
 
 
 def _persistence(node: Node) -> str | None:
@@ -110,12 +109,12 @@ def _pcie_width(node: Node) -> str | None:
             width, most = told.get(gpu.pci, (None, None))
         if width is not None and most is not None and 0 < width < most <= _WIDEST:
             found.append(f"{gpu.pci} x{width} of x{most}")
-    return f"PCIe link narrower than the card: {_listed(found)}" if found else None
+    return f"PCIe link narrower than the card: {listed(found)}" if found else None
 
 
 def _driver_bound(node: Node) -> str | None:
     others = [f"{gpu.pci} {gpu.driver}" for gpu in node.bus if gpu.driver in _OTHER_DRIVERS]
-    return f"another driver has the GPU: {_listed(others)}" if others else None
+    return f"another driver has the GPU: {listed(others)}" if others else None
 
 
 def _fabric_manager(node: Node) -> str | None:
@@ -133,12 +132,7 @@ def _fabric_version(node: Node) -> str | None:
 
 def _said_of(gpus: Iterable[Gpu], what: str) -> str | None:
     found = [gpu.pci for gpu in gpus]
-    return f"{what}: {_listed(found)}" if found else None
-
-
-def _listed(names: list[str]) -> str:
-    shown, rest = names[:_MOST_NAMED], len(names) - _MOST_NAMED
-    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")
+    return f"{what}: {listed(found)}" if found else None
 
 
 CHECKS = (

@@ -10,11 +10,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from xidwatch.core.node import Node
-from xidwatch.core.remark import Check
+from xidwatch.core.remark import MOST_NAMED, Check, listed
 
 _ON = ("1", "y", "yes", "t", "true", "on")
 _OFF = ("0", "n", "no", "f", "false", "off")
-_MOST_NAMED = 3
 _SHOWN_CHARACTERS = 60
 
 
@@ -68,7 +67,7 @@ def _seen(wrong: _Wrong) -> Callable[[Node], str | None]:
             for setting in _settings(wrong, job.variables):
                 pids.setdefault(setting, []).append(job.pid)
         told = [f"{setting} in {_jobs(of)}" for setting, of in sorted(pids.items())]
-        return "; ".join(told[:_MOST_NAMED]) or None
+        return "; ".join(told[:MOST_NAMED]) or None
 
     return look
 
@@ -82,8 +81,7 @@ def _settings(wrong: _Wrong, variables: Mapping[str, str]) -> list[str]:
 
 
 def _jobs(pids: list[int]) -> str:
-    shown, rest = pids[:_MOST_NAMED], len(pids) - _MOST_NAMED
-    return f"pid{'s' if len(pids) > 1 else ''} {', '.join(map(str, shown))}" + (f" and {rest} more" if rest > 0 else "")
+    return f"pid{'s' if len(pids) > 1 else ''} {listed(pids)}"
 
 
 CHECKS = (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import tzinfo
 from typing import TYPE_CHECKING
 
-from xidwatch.core.answered import STATE
+from xidwatch.core.answered import worth_telling
 from xidwatch.core.incident import Demand, Incident, InputReport, Postmortem
 from xidwatch.core.rule import When
 from xidwatch.core.verdict import event_name, gpus_answer
@@ -82,16 +82,10 @@ def judgement(incident: Incident) -> str:
 def gpu_says(incident: Incident) -> list[str]:
     """`confirmed: 0000:3b:00.0: NVML has lost it`, what bears the log out first; what several GPUs say alike stands once."""
     found: dict[tuple[str, str], list[str]] = {}
-    said = [(check, dict(check.facts)) for check in incident.checks]
-    answered = {(check.pci, facts.get("answer")) for check, facts in said if facts.get("check") != STATE}
-    for check, facts in said:
-        reading, answer, gpu = facts.get("check"), facts.get("answer", "open"), str(check.pci)
-        known = (check.pci, answer) in answered if reading == STATE else reading == "recovery_action" and (
-            incident.driver_word or answer != "confirmed"
-        )  # fmt: skip
-        if not known:
-            word = "no longer" if "was" in facts else answer
-            found.setdefault((word, check.record.text.removeprefix(f"{gpu}: ")), []).append(gpu)
+    checks = [{"gpu": str(check.pci), "said": check.record.text, **dict(check.facts)} for check in incident.checks]
+    for word, check in worth_telling(checks, driver_told=incident.driver_word is not None):
+        gpu = check["gpu"]
+        found.setdefault((word, check["said"].removeprefix(f"{gpu}: ")), []).append(gpu)
     return [f"{answer}: {names(gpus)}: {text}" for (answer, text), gpus in sorted(found.items(), key=_against_last)]
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from xidwatch.core.answered import STATE
+from xidwatch.core.answered import worth_telling
 from xidwatch.core.census import banks_text
 from xidwatch.core.daemonstate import read_gpu, stuck_s
+from xidwatch.core.node import Gpu
 from xidwatch.core.slower import links_down, links_text, slowdown_text
 from xidwatch.render.layout import visible
 
@@ -23,9 +24,8 @@ _SILENT = {
 def gpu_lines(state: Mapping[str, Any], now_us: int) -> list[str]:
     """Lines for `status`: only GPUs with something to say, and how many there are; none on a machine without."""
     gpus = state.get("gpus") or []
-    troubled = [(gpu, list(_troubles(gpu, gpus))) for gpu in gpus]
     lines = []
-    for gpu, troubles in troubled:
+    for gpu, troubles in _troubled(gpus):
         if troubles:
             lines.append(f"GPU {gpu['pci']}  {'; '.join(troubles)}")
             lines.append(f"  {_card(gpu)}")
@@ -47,24 +47,16 @@ def gpu_lines(state: Mapping[str, Any], now_us: int) -> list[str]:
 
 
 def check_lines(incident: Mapping[str, Any]) -> list[str]:
-    """Lines for an incident in `status`: what its GPUs say of it, without the summary where a reading says the same."""
-    checks = incident.get("checks") or []
-    said = {(check["gpu"], check["answer"]) for check in checks if check["check"] != STATE}
-    told = {"recovery_action"} if incident.get("driver_word") else set()
-    # That the driver asks nothing is told where it is set beside what we ask.
-    content = [check for check in checks if check["check"] == "recovery_action" and check["answer"] != "confirmed"]
-    shown = [check for check in checks if check["check"] not in told and check not in content]
-    shown = [check for check in shown if check["check"] != STATE or (check["gpu"], check["answer"]) not in said]
-    words = ["no longer" if check.get("was") else check["answer"] for check in shown]
-    return [f"  The GPU: {word}: {visible(check['said'])}" for word, check in zip(words, shown, strict=True)]
+    """Lines for an incident in `status`: what its GPUs say of it."""
+    shown = worth_telling(incident.get("checks") or [], driver_told=bool(incident.get("driver_word")))
+    return [f"  The GPU: {word}: {visible(check['said'])}" for word, check in shown]
 
 
 def gpu_table(state: Mapping[str, Any]) -> list[str]:
     """Every GPU in two lines, for `xidwatch gpus`."""
     lines = []
-    gpus = state.get("gpus") or []
-    for gpu in gpus:
-        lines.append(f"{gpu['pci']}  {'; '.join(_troubles(gpu, gpus)) or _well(gpu)}")
+    for gpu, troubles in _troubled(state.get("gpus") or []):
+        lines.append(f"{gpu['pci']}  {'; '.join(troubles) or _well(gpu)}")
         lines.append(f"  {_card(gpu)}")
     return lines or ["no NVIDIA GPU is on the bus, and none was seen before"]
 
@@ -74,7 +66,13 @@ def is_missing_any(state: Mapping[str, Any]) -> bool:
     return bool(state.get("missing_without_a_name")) or any(gpu.get("missing") for gpu in state.get("gpus") or [])
 
 
-def _troubles(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _troubled(gpus: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], list[str]]]:
+    """Each GPU with what is wrong with it."""
+    cards = [read_gpu(gpu) for gpu in gpus]
+    return ((gpu, [*_troubles(gpu), *_slower(card, cards)]) for gpu, card in zip(gpus, cards, strict=True))
+
+
+def _troubles(gpu: Mapping[str, Any]) -> Iterator[str]:
     if gpu["missing"]:
         yield "MISSING: " + (
             "it is not on the PCI bus" if not gpu["on_bus"] else "it is on the bus, and the driver does not know it"
@@ -97,14 +95,12 @@ def _troubles(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iter
         yield f"the driver asks: {gpu['recovery_action'].replace('_', ' ')}"
     if gpu["mig_pending"] is not None and gpu["mig_pending"] != gpu["mig_enabled"]:
         yield f"MIG will be {'on' if gpu['mig_pending'] else 'off'} after a reset"
-    yield from _slower(gpu, gpus)
 
 
-def _slower(gpu: Mapping[str, Any], gpus: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    own = read_gpu(gpu)
+def _slower(own: Gpu, all_: Sequence[Gpu]) -> Iterator[str]:
     if slowed := slowdown_text(own):
         yield slowed
-    if links := links_down(own, map(read_gpu, gpus)):
+    if links := links_down(own, all_):
         yield links_text(links, own.nvlinks)
     if own.pcie_width and own.pcie_max_width and own.pcie_width < own.pcie_max_width:
         yield f"PCIe x{own.pcie_width} of x{own.pcie_max_width}"
