@@ -26,7 +26,8 @@ WRAPPERS = {
     "node-problem-detector": (("npd/xidwatch.json", "etc/xidwatch/node-problem-detector.json"),),
 }  # fmt: skip
 """By scheduler: what ships, and where it goes."""
-MARK = "# Written by `xidwatch install-service`, which will write it anew.\n"
+_MARK_WORDS = "Written by `xidwatch install-service`, which will write it anew."
+MARK = f"# {_MARK_WORDS}\n"
 """First line of every file that is ours to replace and to remove."""
 _MARKED_CHARACTERS = 200
 _TEMPLATE_COMMAND = "/opt/xidwatch/bin/xidwatch"
@@ -139,11 +140,6 @@ def shipped(folder: str) -> Path:
     return inside if inside.is_dir() else Path(__file__).parent.parent / folder
 
 
-def shipped_units() -> Path:
-    """The folder of the units."""
-    return shipped("systemd")
-
-
 def this_runtime(command: str | None = None) -> Runtime:
     """The command that runs now, or another one's path as it is on the machine that the units are for."""
     own = Path(command) if command else Path(sys.executable).parent / "xidwatch"
@@ -159,10 +155,10 @@ def installation(root: Path, runtime: Runtime, drop_ins: Sequence[str] = (), wra
     system = root / "etc/systemd/system"
     command = _quoted(runtime.command)
     for name in UNITS:
-        text = (shipped_units() / name).read_text(encoding="utf-8")
+        text = (shipped("systemd") / name).read_text(encoding="utf-8")
         yield _written(system / name, MARK + text.replace(f"ExecStart={_TEMPLATE_COMMAND} ", f"ExecStart={command} "))
     for name in drop_ins:
-        text = (shipped_units() / "drop-ins" / f"{name}.conf").read_text(encoding="utf-8")
+        text = (shipped("systemd") / "drop-ins" / f"{name}.conf").read_text(encoding="utf-8")
         yield _written(system / "xidwatch.service.d" / f"{name}.conf", MARK + text)
     for source, target in (pair for name in wrappers for pair in WRAPPERS[name]):
         yield _wrapper(source, root / target, runtime.command)
@@ -280,7 +276,7 @@ def _wrapper(source: str, path: Path, command: Path) -> Step:
     folder, name = source.split("/")
     text = (shipped(folder) / name).read_text(encoding="utf-8").replace(_TEMPLATE_COMMAND, str(command))
     if name.endswith(".json"):
-        return _written(path, text.replace("{\n", f'{{\n  "comment": "{MARK.strip("# ").strip()}",\n', 1))
+        return _written(path, text.replace("{\n", f'{{\n  "comment": "{_MARK_WORDS}",\n', 1))
     first, _, rest = text.partition("\n")
     return replace(_written(path, f"{first}\n{MARK}{rest}"), mode=0o755)
 
@@ -304,7 +300,7 @@ def _written(path: Path, content: str) -> Step:
 
 def _is_ours(path: Path) -> bool:
     try:
-        return MARK.strip("# ").strip() in path.read_text(encoding="utf-8")[:_MARKED_CHARACTERS]
+        return _MARK_WORDS in path.read_text(encoding="utf-8")[:_MARKED_CHARACTERS]
     except (OSError, UnicodeDecodeError):
         return False
 
