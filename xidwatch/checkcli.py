@@ -39,7 +39,7 @@ _NVML_S = 3.0
 _LOOK_S = 2.5
 _SKEW_S = 60.0
 """A state from further ahead than this was written before the clock was set back: its age is not known."""
-_PROGRAMS = (FABRIC_MANAGER[:15],)
+_PROGRAMS = (FABRIC_MANAGER,)
 _DESCRIPTION = """\
 Says whether this node is fit for GPU work, and how it could be set up better
 to tell when it is not. Takes the daemon's word where it watches; without it
@@ -114,10 +114,10 @@ def look(root: Path, config: Config) -> Node:
     daemon, why = read_state(config.run_dir / "state.json", now_us)
     watching = daemon if daemon is not None and why is None else None
     bus = _bus(root, watching)
-    way, way_why = _way(bus, watching, config)
+    word = word_of(watching) if watching is not None else None
+    way, way_why = _way(bus, word[0] if word is not None else None, config)
     awake = [gpu.pci for gpu in bus if not gpu.asleep]
     files = NodeLook(root, awake, _PROGRAMS, sorted(WATCHED))
-    word = word_of(watching) if watching is not None else None
     asked = _Asked(gpus=word[1] if word is not None else ())
     if way == "asked" and (blocked := blocked_anywhere()):
         way, way_why = "blocked", f"pid {blocked[0]} of an earlier question is in D state"
@@ -170,10 +170,10 @@ def read_state(path: Path, now_us: int) -> tuple[Daemon | None, str | None]:
     return daemon, f"{path} was written {daemon.age_s / 60:.0f} minutes ago" if daemon.age_s > STALE_S else None
 
 
-def _way(bus: tuple[BusGpu, ...], daemon: Daemon | None, config: Config) -> tuple[NvmlWay, str | None]:
-    """Who asks NVML, and why nobody does."""
-    if daemon is not None and (word := word_of(daemon)) is not None:
-        return word[0], "the daemon does not ask it" if word[0] == "off" else None
+def _way(bus: tuple[BusGpu, ...], told: NvmlWay | None, config: Config) -> tuple[NvmlWay, str | None]:
+    """Who asks NVML, and why nobody does; `told` is the daemon's word."""
+    if told is not None:
+        return told, "the daemon does not ask it" if told == "off" else None
     ours = [gpu for gpu in bus if gpu.driver in (None, "nvidia")]
     if not ours:
         return "needless", None

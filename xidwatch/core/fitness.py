@@ -11,7 +11,7 @@ from xidwatch.core.remark import Remark
 from xidwatch.core.slower import links_down, links_text, slowdown_text
 
 Fit = Literal["fit", "not_fit", "not_known"]
-FABRIC_MANAGER = "nv-fabricmanager"
+FABRIC_MANAGER = "nv-fabricmanager"[:15]
 """The kernel keeps 15 characters of a process's name."""
 NVSWITCH = "/sys/bus/pci/drivers/nvidia-nvswitch/"
 _STARTING_S = 300.0
@@ -271,7 +271,7 @@ def fabric_manager_runs(node: Node) -> bool | None:
     switches = [path for path, _ in node.tree.below(NVSWITCH) if ":" in path]
     if not switches or node.processes is None or node.tree.text("/proc/self/ns/pid") != HOST_PID_NAMESPACE:
         return None
-    return FABRIC_MANAGER[:15] in node.processes
+    return FABRIC_MANAGER in node.processes
 
 
 # what is not known

@@ -47,20 +47,19 @@ def rows(incident: Incident) -> list[Row]:
     for index, member in enumerate(incident.members):
         event = member.finding.event
         host = event.record.host if 1 < len(incident.hosts) <= _MOST_NODES or event.pci is not None else None
-        role = "consequence" if incident.cause is not None and member.role == "root" else member.role
         key: object = (
             event.kind,
             event.code,
             event.what,
             member.finding.rule.id,
-            role,
+            _role(member, incident),
             event.pci,
             host,
             _differs(event, incident),
         )
         groups.setdefault("root" if index == incident.root and incident.cause is None else key, []).append(member)
     several, nodes = len(incident.gpus) > 1, len(incident.hosts) > 1
-    found = [_row(group, show_gpu=several) for group in groups.values()]
+    found = [_row(group, _role(group[0], incident), show_gpu=several) for group in groups.values()]
     found += [
         Row(
             role="root" if c is incident.cause else "context",
@@ -71,9 +70,6 @@ def rows(incident: Incident) -> list[Row]:
         )
         for c in incident.context
     ]
-    if incident.cause is not None:
-        # A context line began it: the event that the contract calls the root is the first that followed.
-        found = [replace(row, role="consequence") if row.members and row.role == "root" else row for row in found]
     if nodes:
         found = [replace(row, text=f"{where}: {row.text}") if (where := _where(row)) else row for row in found]
     return sorted(found, key=_order)
@@ -112,7 +108,12 @@ def _order(row: Row) -> tuple[int, int, int]:
     return (at or 0, record.stream, record.seq)
 
 
-def _row(group: list[Member], *, show_gpu: bool) -> Row:
+def _role(member: Member, incident: Incident) -> Role:
+    """Where a context line began it, the event that the contract calls the root is the first that followed."""
+    return "consequence" if incident.cause is not None and member.role == "root" else member.role
+
+
+def _row(group: list[Member], role: Role, *, show_gpu: bool) -> Row:
     first = group[0]
     rule: Rule = first.finding.rule
     event = first.finding.event
@@ -126,7 +127,7 @@ def _row(group: list[Member], *, show_gpu: bool) -> Row:
         parts.append(who)
     if often := _often(group):
         parts.append(often)
-    return Row(role=first.role, record=event.record, name=label(event), text=", ".join(parts), members=tuple(group))
+    return Row(role=role, record=event.record, name=label(event), text=", ".join(parts), members=tuple(group))
 
 
 def _owners(group: Iterable[Member]) -> str:
