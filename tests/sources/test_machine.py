@@ -96,10 +96,15 @@ def test_guests_are_told_from_machines(tmp_path: Path, files: dict[str, str], fo
     assert found == virtualization(tree(tmp_path, files))
 
 
-@pytest.mark.parametrize("name", ["run/systemd/container", ".dockerenv", "run/.containerenv"])
-def test_containers_are_seen(tmp_path: Path, name: str) -> None:
-    """By the file that each manager leaves."""
-    assert in_container(tree(tmp_path, {name: "x"}))
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [("run/systemd/container", "x", True), (".dockerenv", "x", True), ("run/.containerenv", "x", True),
+     ("var/run/secrets/kubernetes.io/serviceaccount/", "", True), ("proc/1/environ", "HOME=/\0container=lxc\0", True),
+     ("proc/1/environ", "HOME=/\0KUBERNETES_SERVICE_HOST=10.0.0.1\0", True), ("proc/1/environ", "HOME=/\0", False)],
+)  # fmt: skip
+def test_containers_are_seen(tmp_path: Path, name: str, text: str, *, found: bool) -> None:
+    """By the file that each manager leaves, else by what the first process was started with."""
+    assert found == in_container(tree(tmp_path, {name: text}))
 
 
 def test_nothing_is_known_of_an_empty_tree(tmp_path: Path) -> None:

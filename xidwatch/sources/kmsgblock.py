@@ -34,8 +34,8 @@ class Block:
     def __init__(self, raw: bytes) -> None:
         self._raw = raw
         self._at = 0
-        self._hits: Iterator[int] | None = None
-        self._hit = -1
+        self._hits: list[int] | None = None
+        self._nth = 0
         numbers = [int(number) for number in _RECORD.findall(b"\n" + raw)]
         self.count = len(numbers)
         self.first: int | None = None
@@ -100,12 +100,10 @@ class Block:
     def _next_place(self, start: int) -> int:
         """Where the first word of ours at or behind a place stands; -1: nowhere."""
         if self._hits is None:
-            self._hits = iter(_find()(self._raw))
-        while 0 <= self._hit < start or (self._hit < 0 and self._hits is not _NONE):
-            self._hit = next(self._hits, -1)
-            if self._hit < 0:
-                self._hits = _NONE
-        return self._hit
+            self._hits = _find()(self._raw)
+        while self._nth < len(self._hits) and self._hits[self._nth] < start:
+            self._nth += 1
+        return self._hits[self._nth] if self._nth < len(self._hits) else -1
 
     def _line(self) -> bytes | None:
         end = self._raw.find(b"\n", self._at)
@@ -113,9 +111,6 @@ class Block:
             return None
         line, self._at = self._raw[self._at : end], end + 1
         return line
-
-
-_NONE: Iterator[int] = iter(())
 
 
 def number_of(record: bytes) -> int | None:

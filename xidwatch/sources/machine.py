@@ -21,6 +21,9 @@ from xidwatch.sources.devices import list_gpus
 _VERSION = lazy(r"NVRM version: NVIDIA UNIX (Open )?.*?Kernel Module(?: for \S+)?\s+(\d+\.\d+(?:\.\d+)?)")
 _MOST_BYTES = 65_536
 _NVIDIA, _BRIDGE = "0x10de", "0x0680"
+_OF_CONTAINERS = (
+    "run/systemd/container", ".dockerenv", "run/.containerenv", "var/run/secrets/kubernetes.io/serviceaccount",
+)  # fmt: skip
 _UNIT_FOLDERS = ("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system", "lib/systemd/system")
 _SLICES = ("sys/fs/cgroup/system.slice", "sys/fs/cgroup/systemd/system.slice", "sys/fs/cgroup/unified/system.slice")
 
@@ -80,12 +83,11 @@ def virtualization(root: str = "/") -> tuple[Setting | None, str | None]:
 def in_container(root: str = "/") -> bool:
     """Whether this process runs inside a container. Same as: systemd-detect-virt --container."""
     at = Path(root)
-    if any((at / name).exists() for name in ("run/systemd/container", ".dockerenv", "run/.containerenv")):
+    if any((at / name).exists() for name in _OF_CONTAINERS):
         return True
+    # The last to be asked: reading it waits for a first process that holds its memory map, as one stuck in D state may.
     first = _text(at / "proc/1/environ") or ""
-    if any(word.startswith(("container=", "KUBERNETES_SERVICE_HOST=")) for word in first.split("\0")):
-        return True
-    return (at / "var/run/secrets/kubernetes.io/serviceaccount").is_dir()
+    return any(word.startswith(("container=", "KUBERNETES_SERVICE_HOST=")) for word in first.split("\0"))
 
 
 def _text(path: Path) -> str | None:

@@ -18,7 +18,7 @@ import errno
 import os
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ _FIRST_PID_NAMESPACE = "pid:[4026531836]"
 _MOST_DESCRIPTORS = 4096
 _STAT_BYTES = 1024
 _TEXT_BYTES = 65536
+_MOST_TEXT_BYTES = 1 << 20
 _GONE = (errno.ESRCH, errno.ENOENT)
 _DEVICES = ("/dev/nvidia", "/dev/kfd")
 
@@ -404,11 +405,8 @@ class ProcReader:
     def _text(self, path: str, needs: str) -> str | Hidden:
         """The whole text, or why it is hidden."""
         try:
-            file = os.open(path, os.O_RDONLY, dir_fd=self._root)
-            try:
-                return _whole(lambda: os.read(file, _TEXT_BYTES)).decode("utf-8", "surrogateescape")
-            finally:
-                os.close(file)
+            with open(os.open(path, os.O_RDONLY, dir_fd=self._root), "rb") as file:
+                return file.read(_MOST_TEXT_BYTES).decode("utf-8", "surrogateescape")
         except OSError as error:
             return self._hidden(error, needs)
 
@@ -431,13 +429,6 @@ def _beginning(path: str, most: int, folder: int) -> bytes:
         return b""
     finally:
         os.close(file)
-
-
-def _whole(read: Callable[[], bytes]) -> bytes:
-    parts: list[bytes] = []
-    while (part := read()) and len(parts) < 16:
-        parts.append(part)
-    return b"".join(parts)
 
 
 def _fields(stat: bytes) -> list[bytes]:
