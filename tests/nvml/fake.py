@@ -121,6 +121,11 @@ def turn(client: NvmlClient, until: Callable[[], object], slowest: Slowest | Non
                 slowest.of(client.read)
 
 
+def state_of(pid: int) -> str:
+    """The letter that ps shows."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0]
+
+
 def sampled(client: NvmlClient, slowest: Slowest | None = None) -> NodeAnswer:
     """Ask once and wait for the whole answer."""
     before = client.health().samples_total

@@ -94,7 +94,7 @@ def test_what_the_library_leaves_open_ends_the_child(fake: Fake) -> None:
 
 
 def test_a_call_that_never_returns(fake: Fake) -> None:
-    """No call of the client takes 50 ms; those before the stuck GPU are told, the others are silent since the question."""
+    """No call of the client waits; those before the stuck GPU are told, the others are silent since the question."""
     fake.use("blocked")
     slowest, clocks = Slowest(), Hands()
     with fake.client(clocks=clocks) as client:

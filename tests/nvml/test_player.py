@@ -14,7 +14,7 @@ from threading import Event
 
 import pytest
 
-from tests.nvml.fake import SCENARIOS, SLOTS, SOON_S, library
+from tests.nvml.fake import SCENARIOS, SLOTS, SOON_S, library, state_of
 from xidwatch.errors import XidwatchError
 from xidwatch.nvml.kin import own_command
 from xidwatch.nvml.protocol import Ask, read, write
@@ -65,11 +65,6 @@ def timeless(value: object) -> object:
         return (type(value).__name__,
                 [(one.name, UNEQUAL.get(one.name, timeless(getattr(value, one.name)))) for one in fields(value)])  # fmt: skip
     return [timeless(one) for one in value] if isinstance(value, tuple) else value
-
-
-def state_of(pid: int) -> str:
-    """The letter that ps shows."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
 
 
 def by_library(name: str, folder: Path) -> list[object]:

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from tests.monitoring import ROOT
-from tests.nvml.fake import Fake
+from tests.nvml.fake import Fake, state_of
 from tests.nvml.staged import Staged, staged, write_scenario
-from tests.nvml.test_d_state import state_of
 from tests.system import hung_task
 from tests.system.live import until
 

@@ -37,7 +37,7 @@ def _play(play: Play, path: Path) -> None:
             play.tell("The kernel prints:")
             play.kernel(*lines)
             printed = len(now.kernel)
-        messages = play.theatre.heard.messages[told:]
+        messages = play.theatre.heard[told:]
         told += len(messages)
         for message in messages:
             _tell(play, message)

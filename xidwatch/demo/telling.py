@@ -209,17 +209,15 @@ class Play:
 
     def hook(self, incident: dict[str, Any], change: str, alert: str | None = None) -> None:
         """The site's program was told so of the incident, once; and which alert Prometheus would fire."""
-        told = self.theatre.until(lambda: self._told(incident["id"], change), f"the hook's program is told: {change}")
+        told = self.theatre.until(
+            lambda: _about(self.theatre.hook_was_told(), incident["id"], change), f"the hook's program is told: {change}"
+        )
         if len(told) > 1 and change != "changed":
             raise NotAsTold(f"the hook's program was told {len(told)} times that it {change}")
         message = told[-1]
         self.note(f"the hook's program was run once: {change}, {message['incident']['severity']}, host {message['host']}")
         if alert is not None:
             self.note(f"Prometheus would fire {alert}")
-
-    def _told(self, id_: str, change: str) -> list[dict[str, Any]]:
-        messages = self.theatre.hook_was_told()
-        return [one for one in messages if one["change"] == change and one.get("incident", {}).get("id") == id_]
 
     def nobody_is_paged(self) -> None:
         """The hook has told nobody, although the daemon's own followers have long heard."""
@@ -241,7 +239,9 @@ class Play:
 
     def ended(self, incident: dict[str, Any], *reasons: str) -> None:
         """The incident is over, for one of these reasons, and followers were told."""
-        found = self.theatre.until(lambda: self._heard(incident["id"], "ended"), f"the incident ends: {' or '.join(reasons)}")
+        found = self.theatre.until(
+            lambda: _about(tuple(self.theatre.heard), incident["id"], "ended"), f"the incident ends: {' or '.join(reasons)}"
+        )
         reason = found[-1]["incident"]["end_reason"]
         if reason not in reasons:
             raise NotAsTold(f"the incident ended by {reason}, not {' or '.join(reasons)}")
@@ -276,9 +276,10 @@ class Play:
         )
         self.note(f"incident {incident['id']} is remembered over the boot: awaiting verification", "warning")
 
-    def _heard(self, id_: str, change: str) -> list[dict[str, Any]]:
-        messages = list(self.theatre.heard.messages)
-        return [one for one in messages if one["change"] == change and one.get("incident", {}).get("id") == id_]
+
+def _about(messages: Sequence[dict[str, Any]], id_: str, change: str) -> list[dict[str, Any]]:
+    """Those that tell this change of this incident."""
+    return [one for one in messages if one["change"] == change and one.get("incident", {}).get("id") == id_]
 
 
 def _whose(event: dict[str, Any]) -> str:

@@ -22,7 +22,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -63,15 +63,12 @@ class Series:
     value: float
 
 
-@dataclass(slots=True)
-class Heard:
-    """What a follower of the daemon was told, in order."""
-
-    messages: list[dict[str, Any]] = field(default_factory=list)
-
-
 class Theatre:
-    """Use it as a context manager; nothing of it is left afterwards, whatever happened."""
+    """Use it as a context manager; nothing of it is left afterwards, whatever happened.
+
+    Attributes:
+        heard: What a follower of the daemon was told, in order.
+    """
 
     def __init__(self, *lines: str, patience_s: float = PATIENCE_S) -> None:
         """Nothing is started before it is entered.
@@ -86,7 +83,7 @@ class Theatre:
         self._daemon: subprocess.Popen[bytes] | None = None
         self._hook: subprocess.Popen[bytes] | None = None
         self._pen = -1
-        self.heard = Heard()
+        self.heard: list[dict[str, Any]] = []
 
     def __enter__(self) -> Theatre:
         """Make the folder and start daemon and hook.
@@ -158,13 +155,16 @@ class Theatre:
         """What another command prints about this daemon.
 
         Raises:
-            NotAsTold: it fails.
+            NotAsTold: it fails, or does not end in time.
         """
         folders = ("--state-dir", self._path("state"), "--run-dir", self._path("run"))
-        done = subprocess.run(
-            [*_XIDWATCH, *arguments, *folders],
-            capture_output=True, text=True, check=False, env=_environment(), timeout=PATIENCE_S,
-        )  # fmt: skip
+        try:
+            done = subprocess.run(
+                [*_XIDWATCH, *arguments, *folders],
+                capture_output=True, text=True, check=False, env=_environment(), timeout=self._patience_s,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise NotAsTold(f"xidwatch {' '.join(arguments)} says nothing for {self._patience_s:g} s") from error
         if done.returncode not in (0, 1):
             raise NotAsTold(f"xidwatch {' '.join(arguments)}: {done.stderr.strip()}")
         return done.stdout
@@ -309,10 +309,10 @@ def _name(pid: str) -> str:
     return ""
 
 
-def _follow(path: Path, heard: Heard) -> None:
+def _follow(path: Path, heard: list[dict[str, Any]]) -> None:
     """Take what the daemon says until it hangs up."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection, contextlib.suppress(OSError, ValueError):
         connection.connect(str(path))
         with connection.makefile("rb") as lines:
             for line in lines:
-                heard.messages.append(json.loads(line))
+                heard.append(json.loads(line))
