@@ -144,13 +144,13 @@ def write_real(text: str) -> None:
 
 
 @contextlib.contextmanager
-def busy(*, wanted: bool) -> Iterator[str]:
+def busy(*, wanted: bool) -> Iterator[None]:
     """Every core in a loop."""
     loops = [
         subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range((os.cpu_count() or 1) if wanted else 0)
     ]
     try:
-        yield ", every core busy" if wanted else ""
+        yield
     finally:
         for loop in loops:
             loop.kill()
@@ -158,10 +158,10 @@ def busy(*, wanted: bool) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def disk(*, stalled: bool) -> Iterator[tuple[list[str], Callable[[], object], str]]:
-    """Options for a state on a file system of its own, what freezes it, and how that is told."""
+def disk(*, stalled: bool) -> Iterator[tuple[list[str], contextlib.AbstractContextManager[object]]]:
+    """Options for a state on a file system of its own, and what freezes it while a daemon is measured."""
     if not stalled:
-        yield [], lambda: None, ""
+        yield [], contextlib.nullcontext()
         return
     with tempfile.TemporaryDirectory() as folder:
         image, mount = Path(folder) / "image", Path(folder) / "mount"
@@ -171,16 +171,22 @@ def disk(*, stalled: bool) -> Iterator[tuple[list[str], Callable[[], object], st
         subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
         subprocess.run(["mount", "-o", "loop", str(image), str(mount)], check=True)
         try:
-            freeze = ["fsfreeze", "--freeze", str(mount)]
-            yield ["--state-dir", f"{mount}/state"], lambda: subprocess.check_call(freeze), ", the disk frozen"
+            yield ["--state-dir", f"{mount}/state"], _frozen(mount)
         finally:
-            subprocess.run(
-                ["fsfreeze", "--unfreeze", str(mount)], check=False, stderr=subprocess.DEVNULL
-            )  # done already if all is well
             for _ in range(50):
                 if subprocess.run(["umount", str(mount)], check=False, stderr=subprocess.DEVNULL).returncode == 0:
                     break
                 time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def _frozen(mount: Path) -> Iterator[None]:
+    subprocess.run(["fsfreeze", "--freeze", str(mount)], check=True)
+    try:
+        yield
+    finally:
+        # Else the daemon could not end.
+        subprocess.run(["fsfreeze", "--unfreeze", str(mount)], check=True)
 
 
 @contextlib.contextmanager
@@ -209,33 +215,22 @@ def main() -> int:
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--lines", type=int, default=200)
     options = parser.parse_args()
-    with disk(stalled=options.stalled) as (state, freeze, frozen):
+    with contextlib.ExitStack() as stack:
+        state, frozen = stack.enter_context(disk(stalled=options.stalled))
+        name, write = ("journal" if options.journal else "/dev/kmsg"), write_real
         if options.journal:
-            with (
-                journald() as inside,
-                watching("--source", "journal", "--accept-injected", *state, through=inside) as daemon,
-                busy(wanted=options.busy) as how,
-            ):
-                freeze()
-                measure(f"journal{how}{frozen}", daemon, write_real, options.lines)
-                thawed(state)
+            inside = stack.enter_context(journald())
+            daemon = stack.enter_context(watching("--source", "journal", "--accept-injected", *state, through=inside))
         elif options.real:
-            with watching("--source", "kmsg", "--accept-injected", *state) as daemon, busy(wanted=options.busy) as how:
-                freeze()
-                measure(f"/dev/kmsg{how}{frozen}", daemon, write_real, options.lines)
-                thawed(state)
+            daemon = stack.enter_context(watching("--source", "kmsg", "--accept-injected", *state))
         else:
-            with on_pipe(*state) as (daemon, pipe), busy(wanted=options.busy) as how:
-                freeze()
-                measure(f"pipe{how}{frozen}", daemon, lambda text: pipe.write(pipe.records([text])), options.lines)
-                thawed(state)
+            daemon, pipe = stack.enter_context(on_pipe(*state))
+            name, write = "pipe", lambda text: pipe.write(pipe.records([text]))
+        stack.enter_context(busy(wanted=options.busy))
+        stack.enter_context(frozen)
+        how = f"{', every core busy' if options.busy else ''}{', the disk frozen' if options.stalled else ''}"
+        measure(f"{name}{how}", daemon, write, options.lines)
     return 0
-
-
-def thawed(state: Sequence[str]) -> None:
-    """Let the daemon's disk go on, so that it can end."""
-    if state:
-        subprocess.run(["fsfreeze", "--unfreeze", str(Path(state[1]).parent)], check=False)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,8 +32,8 @@ BEFORE_S, AFTER_S, DEADLINE_S = 4.0, 16.0, 120.0
 def main() -> int:
     """Play the story, scrape it, draw it; 2 where a program is missing."""
     browser = find_chromium()
-    if browser is None:
-        sys.stderr.write("no chromium on this machine: apt-get install chromium\n")
+    if browser is None or shutil.which("prometheus") is None:
+        sys.stderr.write(f"no {'chromium' if browser is None else 'prometheus'} on this machine: apt-get install it\n")
         return 2
     command = [sys.executable, "-m", "xidwatch", "demo", "--speed", "0.2", "--color", "never"]
     story = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
