@@ -757,6 +757,23 @@ def line_state(task: Path) -> str:
     return (task / "stat").read_text().rpartition(") ")[2][0]
 
 
+def test_way_is_made_as_long_as_is_allowed(tmp_path: Path) -> None:
+    """Whoever is far ahead of a disk that has just written waits while nothing more is written."""
+    path = tmp_path / "history.db"
+    history = History.open(path, clock_us=lambda: 1_000_000_000)
+    history.append(xid(1))
+    assert history.flush(30)
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        for number in range(2, 2000):
+            history.append(xid(number))
+        began_s = time.monotonic()
+        history.make_way(0.3)
+        assert time.monotonic() - began_s > 0.25
+        other.rollback()
+    assert history.close(30)
+
+
 def test_way_is_made_only_for_a_disk_that_answers(tmp_path: Path) -> None:
     """Whoever is ahead waits for the thread, but not for one that has not written lately."""
     hands = {"us": 1_000_000_000}
