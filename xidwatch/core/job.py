@@ -5,6 +5,7 @@ The path is the kernel's own; a job's environment or command line, which the job
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
 from typing import Literal
@@ -31,6 +32,7 @@ _ECS = lazy(_ROOT + r"/ecs/(?:[\w-]+/)*(?P<id>[0-9a-f]{32}-\d+|[0-9a-f]{64})(?=/
 _LXC = lazy(_ROOT + r"(?:/[\w.-]+)*?/lxc(?:\.payload)?[./](?P<name>[\w.-]+)(?=/|$)")
 _NSPAWN = lazy(r"/systemd-nspawn@(?P<name>[^/]+)\.service(?=/|$)")
 _MACHINE = lazy(r"/machine-(?P<name>[^/]+)\.scope(?=/|$)")
+_NAMED: tuple[tuple[re.Pattern[str], Runtime], ...] = ((_LXC, "lxc"), (_NSPAWN, "nspawn"), (_MACHINE, "nspawn"))
 _USER = lazy(_ROOT + r"/user\.slice/user-(?P<uid>\d+)\.slice(?=/|$)")
 _UNIT = lazy(r"\.(?:service|scope|socket|mount|swap)$")
 _ESCAPE = lazy(r"\\x([0-9a-f]{2})")
@@ -156,12 +158,12 @@ def _container(path: str, *, in_pod: bool) -> tuple[str | None, Runtime | None]:
         return found["id"], "docker"
     if in_pod and (bare := _BARE.findall(path)):
         return bare[-1], None
-    for pattern, runtime in ((_LXC, "lxc"), (_NSPAWN, "nspawn"), (_MACHINE, "nspawn")):
+    for pattern, runtime in _NAMED:
         if found := pattern.search(path):
             name = _unescaped(found["name"])
             if name.startswith("qemu-"):
                 return name.removeprefix("qemu-").partition("-")[2] or name, "libvirt"
-            return name, "lxc" if runtime == "lxc" else "nspawn"
+            return name, runtime
     return None, None
 
 

@@ -141,6 +141,7 @@ class TaskScan:
         self._spells.resume(position, boot_id)
         self._evidence: dict[str, Evidence] = {}
         self._asked: dict[str, float] = {}
+        self._jobs_asked: dict[tuple[int, int], float] = {}
         self._nvml: Mapping[int, tuple[str, ...]] = {}
         self._found: dict[int, Holder | None] = {}
         self._learnt: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -378,12 +379,12 @@ class TaskScan:
         if devices and now.steady_s >= self._minors_due_s:
             self._minors_due_s = now.steady_s + _BLIND_TRUST_S
             self._errands.send(self._learn_minors)
-        name = f"job {pid} {there.start}"
-        if self._holders.knows_job(pid, there.start) or now.steady_s - self._asked.get(name, -math.inf) < _ASK_AGAIN_S:
+        key = pid, there.start
+        if self._holders.knows_job(*key) or now.steady_s - self._jobs_asked.get(key, -math.inf) < _ASK_AGAIN_S:
             return
-        self._asked[name] = now.steady_s
-        if len(self._asked) > _MOST_ASKED:
-            self._asked.clear()
+        if len(self._jobs_asked) >= _MOST_ASKED:
+            self._jobs_asked.clear()
+        self._jobs_asked[key] = now.steady_s
         self._errands.send(partial(self._learn_job, there, now))
 
     def _look_up(self, pid: int) -> None:
