@@ -289,6 +289,30 @@ def test_an_errand_that_does_not_return_costs_the_evidence_only(tree: ProcTree) 
     scan.close()
 
 
+def test_evidence_that_comes_after_the_end_is_not_kept(tree: ProcTree, scan: Scan) -> None:
+    """A stuck read returns when its task goes on: the wait is over then, and what was read of it goes too."""
+
+    class Late(ProcReader):
+        gate, begun = threading.Event(), threading.Event()
+
+        def evidence(self, task: Sighting) -> Evidence:
+            self.begun.set()
+            self.gate.wait(DEADLINE_S)
+            return super().evidence(task)
+
+    scan._reader = Late(str(tree.root))
+    tree.put(writer())
+    scan.after(0)
+    scan.after(5)
+    assert Late.begun.wait(DEADLINE_S)
+    tree.put(writer(state="S"))
+    scan.after(6)
+    Late.gate.set()
+    scan.once(lambda: not scan.reads_under_way())
+    scan.after(1)
+    assert {} == scan._evidence
+
+
 @pytest.mark.parametrize(
     ("cost_s", "expected"), [(0.0, 10.0), (0.004, 10.0), (0.018, 30.0), (0.2, 60.0), (1.0, 250.0)]
 )  # fmt: skip

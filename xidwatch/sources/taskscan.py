@@ -308,7 +308,12 @@ class TaskScan:
 
     def _learn_evidence(self, name: str, task: Sighting) -> None:
         evidence = self._reader.evidence(task)
-        self._learnt.put(partial(self._evidence.__setitem__, name, evidence))
+        self._learnt.put(partial(self._keep_evidence, name, evidence))
+
+    def _keep_evidence(self, name: str, evidence: Evidence) -> None:
+        """Unless the wait has ended meanwhile: nobody would forget it then."""
+        if name in self._asked:
+            self._evidence[name] = evidence
 
     def _publish(self, now: Moment) -> None:
         holding = {one.pid for one in self._holders.living() if one.devices or one.gpus}
