@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from xidwatch.core.fitness import fabric_manager_runs
 from xidwatch.core.node import Gpu, Node
 from xidwatch.core.remark import MOST_NAMED, Check, listed
+from xidwatch.core.slower import lanes_text
 
 VERSION = "/proc/driver/nvidia/version"
 PARAMS = "/proc/driver/nvidia/params"
@@ -21,8 +22,6 @@ _FABRIC_LOG = re.compile(r"Fabric Manager version (?:is )?:?\s*(\d{3}\.\d+(?:\.\
 _OPTION = re.compile(r"\b(?:nvidia\.)?NVreg_EnableGpuFirmware=(\w+)")
 _OTHER_DRIVERS = ("nouveau", "nova_core", "NovaCore", "nvidiafb", "rivafb")
 """Drivers of the kernel's own; vfio-pci and its kin give a GPU to a guest on purpose."""
-_WIDEST = 32
-"""Lanes of a link; a lost device reads 63."""
 
 
 def loaded_version(node: Node) -> str | None:
@@ -107,8 +106,8 @@ def _pcie_width(node: Node) -> str | None:
         width, most = (node.tree.number(f"{folder}/{name}") for name in ("current_link_width", "max_link_width"))
         if width is None or most is None:
             width, most = told.get(gpu.pci, (None, None))
-        if width is not None and most is not None and 0 < width < most <= _WIDEST:
-            found.append(f"{gpu.pci} x{width} of x{most}")
+        if lanes := lanes_text(width, most):
+            found.append(f"{gpu.pci} {lanes}")
     return f"PCIe link narrower than the card: {listed(found)}" if found else None
 
 

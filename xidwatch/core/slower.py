@@ -1,4 +1,4 @@
-"""What makes a GPU slower than it should be without being a fault: its own brakes, NVLinks that are down. Words for it."""
+"""What makes a GPU slower without being a fault: its own brakes, NVLinks that are down, a narrow PCIe link. Words for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 
 from xidwatch.core.node import Gpu
 
+_WIDEST = 32
+"""Lanes of a PCIe link; a lost device reads 63."""
 _BRAKES = {
     "hw_thermal": "too hot",
     "hw_power_brake": "power brake asserted from outside (power supply or chassis)",
@@ -44,6 +46,11 @@ def links_text(links: Sequence[int], of: int | None) -> str:
     if len(links) == 1:
         return f"NVLink {links[0]} is down"
     return f"{len(links)}{f' of {of}' if of else ''} NVLinks are down: {', '.join(map(str, links))}"
+
+
+def lanes_text(width: int | None, most: int | None) -> str | None:
+    """`x8 of x16`; None where the PCIe link is as wide as card and slot allow, or it is not known."""
+    return f"x{width} of x{most}" if width and most and width < most <= _WIDEST else None
 
 
 def _up(gpu: Gpu) -> int:

@@ -9,7 +9,7 @@ from xidwatch.core.answered import worth_telling
 from xidwatch.core.census import banks_text
 from xidwatch.core.daemonstate import read_gpu, stuck_s
 from xidwatch.core.node import Gpu
-from xidwatch.core.slower import links_down, links_text, slowdown_text
+from xidwatch.core.slower import lanes_text, links_down, links_text, slowdown_text
 from xidwatch.render.layout import visible
 
 _SILENT = {
@@ -102,8 +102,8 @@ def _slower(own: Gpu, all_: Sequence[Gpu]) -> Iterator[str]:
         yield slowed
     if links := links_down(own, all_):
         yield links_text(links, own.nvlinks)
-    if own.pcie_width and own.pcie_max_width and own.pcie_width < own.pcie_max_width:
-        yield f"PCIe x{own.pcie_width} of x{own.pcie_max_width}"
+    if lanes := lanes_text(own.pcie_width, own.pcie_max_width):
+        yield f"PCIe {lanes}"
 
 
 def _well(gpu: Mapping[str, Any]) -> str:
