@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,14 +18,10 @@ _LONGEST_REST_S = 2.0
 
 
 class StateFile:
-    """Replaces a file atomically whenever there is a newer state.
-
-    Attributes:
-        failures_total: Writes that failed; the next one is tried all the same.
-    """
+    """Replaces a file atomically whenever there is a newer state. The first failure of a row is told on standard error."""
 
     def __init__(self, path: Path) -> None:
-        self.failures_total = 0
+        self._failing = False
         self._path = path
         self._latest: Callable[[], dict[str, Any]] | None = None
         self._ending = False
@@ -60,8 +57,12 @@ class StateFile:
             began_s = time.monotonic()
             try:
                 self._write(state())
-            except OSError:
-                self.failures_total += 1
+                self._failing = False
+            except Exception as error:  # noqa: BLE001
+                # A mistake in drawing, too: were this thread gone, what held once would be shown as if it held for ever.
+                if not self._failing:
+                    sys.stderr.write(f"xidwatch: {self._path} is not up to date: {type(error).__name__}: {error}\n")
+                self._failing = True
             rest_s = min(_LONGEST_REST_S, 4 * (time.monotonic() - began_s))
             with self._changed:
                 self._changed.wait_for(lambda: self._ending, rest_s)
