@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import statistics
@@ -11,7 +12,10 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+
+import xidwatch
 
 MIB = 1 << 20
 
@@ -25,9 +29,19 @@ class Cost:
     peak_mib: float = 0.0
 
 
+@lru_cache(maxsize=1)
+def program() -> str:
+    """The installed `xidwatch`, with its bytecode at hand as after an installation from a wheel.
+
+    Without it, where PYTHONDONTWRITEBYTECODE is set, each run would translate what was changed last: up to 30 ms.
+    """
+    compileall.compile_dir(Path(xidwatch.__file__).parent, quiet=1)
+    return str(Path(sys.executable).with_name("xidwatch"))
+
+
 def explain(*paths: Path) -> list[str]:
     """The command that explains these logs."""
-    return [str(Path(sys.executable).with_name("xidwatch")), "explain", "--format", "json", *map(str, paths)]
+    return [program(), "explain", "--format", "json", *map(str, paths)]
 
 
 def measure(argv: Sequence[str], cost: Cost) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.gen_syslog import write_syslog
+from bench.measure import explain
 
 MIB = 1 << 20
 
@@ -30,7 +31,7 @@ def explained(log: Path, out: Path) -> tuple[dict[str, Any], float, float]:
     Raises:
         RuntimeError: xidwatch ended with neither 0 nor 1.
     """
-    command = [str(Path(sys.executable).with_name("xidwatch")), "explain", "--format", "json", str(log)]
+    command = explain(log)
     start = time.perf_counter()
     with out.open("wb") as sink:
         child = subprocess.Popen(command, stdout=sink)

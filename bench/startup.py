@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 from bench.gen_syslog import Syslog
+from bench.measure import program
 
 LINES = 20
 
@@ -41,7 +42,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "short.log"
         short_log(log)
-        explain = [str(Path(sys.executable).with_name("xidwatch")), "explain", str(log)]
+        explain = [program(), "explain", str(log)]
         status = subprocess.run(explain, capture_output=True, check=False).returncode
         if status not in (0, 1):
             print(f"startup: xidwatch explain answered {status}")

@@ -300,6 +300,7 @@ Source: glibc 2.36, localedata/locales: abmon, ab_alt_mon, mon and alt_mon of LC
 """
 
 
+@lru_cache(maxsize=256)
 def month_number(word: str) -> int | None:
     """1 to 12 for `Apr`, `févr.`, `авг`, `Thg 4`, `4月`, `11월`; None for any other word.
 
@@ -314,6 +315,7 @@ def month_number(word: str) -> int | None:
     return readings[0][1] if readings else None
 
 
+@lru_cache(maxsize=256)
 def is_english(word: str) -> bool:
     """Whether a month name is the English one, which most logs have."""
     return word.casefold() in _ENGLISH

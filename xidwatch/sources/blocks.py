@@ -35,6 +35,7 @@ KEPT_LINES = 600
 """More than any event stays open for: so many lines behind one of ours may be asked for."""
 _MOST_KEPT = 16 << 20
 _LAST_BLOCKS = 4
+_STRIDE_BYTES = 1 << 12
 
 
 class Block(NamedTuple):
@@ -279,6 +280,8 @@ def _part(block: Block, begin: int, end: int) -> Block:
 
 def _behind(text: bytes, at: int, stop: int, lines: int) -> tuple[int, int]:
     """(where so many lines end, how many of them the block lacks)."""
+    while (there := at + _STRIDE_BYTES) < stop and (ended := count_lines(text, at, there)) < lines:
+        at, lines = there, lines - ended
     for nth in range(lines):
         at = text.find(b"\n", at, stop) + 1
         if not at:

@@ -123,7 +123,7 @@ class Deduplicator:
         for own, other, owner in self._keys(record):
             key = (hash(own), owner)
             ordinal = self._here[key] = self._here.get(key, 0) + 1
-            double = double or ordinal <= _counted(self._earlier.get(hash(other), ()), owner)
+            double = double or (hash(other) in self._earlier and ordinal <= _counted(self._earlier[hash(other)], owner))
         if not self.by_text:
             double = self._seen_at_a_distance(record) or double
         if len(self._here) > _MOST_KEYS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -139,13 +140,13 @@ def _vagueness(path: str) -> int:
     if not os.path.isfile(path):
         return 0
     try:
-        archive = Archive(path)
-        try:
-            seen = probe(next(archive.chunks(), b"")[:_GLANCE_BYTES], b"")
-        finally:
-            archive.close()
+        with contextlib.closing(Archive(path)) as archive:
+            head = next(archive.chunks(), b"")
     except XidwatchError:
         return 0
+    seen = probe(head[:_FIRST_LOOK_BYTES], b"")
+    if not seen.head:
+        seen = probe(head[:_GLANCE_BYTES], b"")
     if seen.kind.startswith("journal"):
         return 0
     walls = [line for line in seen.head if line.stamp is not None or line.epoch_us is not None]
@@ -235,11 +236,8 @@ def _why_not(path: str) -> str | None:
     Raises:
         XidwatchError: that cannot be told, for it cannot be read.
     """
-    archive = Archive(path)
-    try:
+    with contextlib.closing(Archive(path)) as archive:
         head = next(archive.chunks(), b"")[:HEAD_BYTES]
-    finally:
-        archive.close()
     seen = probe(head[:_FIRST_LOOK_BYTES], b"")
     if seen.kind == "text" and not seen.is_log:
         seen = probe(head, b"")

@@ -25,7 +25,7 @@ from xidwatch.sources.blocks import CHUNK_BYTES, Block, search_ahead
 from xidwatch.sources.bugreport import RULE, Deduplicator, Sections
 from xidwatch.sources.folder import Family, find_logs, is_journal_file, reading_order
 from xidwatch.sources.literals import find_hits, line_searches
-from xidwatch.sources.probe import HEAD_BYTES, Probe, probe
+from xidwatch.sources.probe import HEAD_BYTES, Probe, probe, with_tail
 from xidwatch.sources.repeats import Repeats
 from xidwatch.sources.ringbuffer import RingBuffer
 from xidwatch.sources.scan import FIRST_LINES, NumberedLine, every_line, scan_blocks, scan_lines
@@ -320,7 +320,7 @@ class _Reading:
         seen = probe(start[:HEAD_BYTES], self._tail(start))
         chunks = itertools.chain(head, chunks)
         if self._needs_last_lines(seen, start):
-            seen, chunks = self._to_its_end(seen, start, chunks)
+            seen, chunks = self._to_its_end(seen, chunks)
         for record in self._by_kind(seen, chunks):
             self._tally.add(record)
             if record.boot_id is not None and record.boot_id not in self._boot_ids:
@@ -471,10 +471,10 @@ class _Reading:
             return False
         return any(map(_lacks_year, seen.head))
 
-    def _to_its_end(self, seen: Probe, start: bytes, chunks: Iterator[bytes]) -> tuple[Probe, Iterator[bytes]]:
+    def _to_its_end(self, seen: Probe, chunks: Iterator[bytes]) -> tuple[Probe, Iterator[bytes]]:
         """What a packed log looks like with its end, and its bytes once more; most are not needed again."""
         ahead = search_ahead(chunks, line_searches(_WANTED), _TAIL_BYTES)
-        seen = probe(start[:HEAD_BYTES], ahead.tail)
+        seen = with_tail(seen, ahead.tail)
         if seen.kind == "text" and not seen.reversed and not _needs_every_line(seen) and not self._inputs.whole:
             self._ahead = ahead.blocks
         if self._ahead is not None:

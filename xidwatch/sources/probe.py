@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from xidwatch.core.logtext import LogLine, first_start, parse_line
@@ -38,6 +38,7 @@ class Probe:
         form: The format that most of the lines with a time have; "text without times" when none has.
         head, tail: Lines with a time of their own; no tail when the head is all there is, or all that can be had.
         reversed: Newest first.
+        report_steps: How often the lines of a kernel's report stand the wrong way round, and how often the right way.
         entries_forward: In a reversed log, a record's further lines still stand behind its first (`journalctl -r`, not `tac`).
         is_log: Some line has a time or starts with one of our messages.
     """
@@ -46,6 +47,7 @@ class Probe:
     form: str = "text without times"
     head: tuple[LogLine, ...] = ()
     tail: tuple[LogLine, ...] = ()
+    report_steps: tuple[int, int] = (0, 0)
     reversed: bool = False
     entries_forward: bool = False
     is_log: bool = False
@@ -61,19 +63,25 @@ def probe(head: bytes, tail: bytes) -> Probe:
     else:
         return Probe(kind)
     timed = tuple(line for line in first if line.timed)
-    last = tuple(line for line in _sample(tail.split(b"\n")[1:]) if line.timed) if tail else ()
     forms = Counter(line.form for line in timed if line.form)
-    newest_first = _is_reversed(timed, last, _block_steps(first))
     opening = next((line for line in first if line.text.strip()), None)
-    return Probe(
+    seen = Probe(
         kind=kind,
         form=forms.most_common(1)[0][0] if forms else "text without times",
         head=timed,
-        tail=last,
-        reversed=newest_first,
+        report_steps=_report_steps(first),
         entries_forward=opening is not None and opening.timed,
         is_log=bool(timed) or any(first_start(line.text) >= 0 for line in first),
     )
+    return with_tail(seen, tail)
+
+
+def with_tail(seen: Probe, tail: bytes) -> Probe:
+    """What a look at the last bytes adds; they need not begin with a whole line."""
+    if seen.kind not in ("text", "entries", "bug report"):
+        return seen
+    last = tuple(line for line in _sample(tail.split(b"\n")[1:]) if line.timed) if tail else ()
+    return replace(seen, tail=last, reversed=_is_reversed(seen.head, last, seen.report_steps))
 
 
 def _kind(head: bytes) -> str:
@@ -109,15 +117,12 @@ def _entries(head: bytes) -> list[LogLine]:
 
 def _sample(lines: Sequence[bytes]) -> list[LogLine]:
     """Lines evenly taken from all: the head of a file often belongs to one second."""
-    step = max(1, len(lines) // _MOST_LINES)
+    step = max(1, -(-len(lines) // _MOST_LINES))
     return [parse_line(line[:4096].decode("utf-8", "replace")) for line in lines[::step] if line.strip()]
 
 
-def _block_steps(lines: Sequence[LogLine]) -> tuple[int, int]:
-    """How often the lines of a kernel's report stand the wrong way round, and how often the right way.
-
-    Its head, its stack and all between often share one second, so that no clock tells.
-    """
+def _report_steps(lines: Sequence[LogLine]) -> tuple[int, int]:
+    """Its head, its stack and all between often share one second, so that no clock tells."""
     ranks = [_rank(line.text) for line in lines]
     steps = [later - earlier for earlier, later in pairwise(ranks) if earlier is not None and later is not None]
     return sum(-2 <= step < 0 for step in steps), sum(0 < step <= 2 for step in steps)
@@ -129,9 +134,9 @@ def _rank(text: str) -> int | None:
     return next((rank for rank, start in enumerate(_REPORT) if text.startswith(start)), None)
 
 
-def _is_reversed(head: Sequence[LogLine], tail: Sequence[LogLine], block_steps: tuple[int, int] = (0, 0)) -> bool:
+def _is_reversed(head: Sequence[LogLine], tail: Sequence[LogLine], report_steps: tuple[int, int]) -> bool:
     """Time falls all the way: at least three steps down, and hardly one up."""
-    down, up = block_steps
+    down, up = report_steps
     for lines in (head, tail, (*head[:1], *tail[-1:])):
         for earlier, later in pairwise(lines):
             step = _step(earlier, later)
