@@ -254,7 +254,8 @@ _BY_PROGRAM = (
 """Kinds that user space itself reports: the journal's own losses, what ipmitool prints, what NCCL says of its peers."""
 _SYSTEMD = ("systemd", "init")
 
-LITERALS: tuple[str, ...] = tuple(dict.fromkeys(literal for wording in _WORDINGS for literal in wording.literals))
+_BY_LITERAL = tuple((literal, wording) for wording in _WORDINGS for literal in wording.literals)
+LITERALS: tuple[str, ...] = tuple(dict.fromkeys(literal for literal, _ in _BY_LITERAL))
 
 
 def start(record: Record) -> tuple[Context, ...]:
@@ -263,13 +264,16 @@ def start(record: Record) -> tuple[Context, ...]:
     Facts by name: version and flavour, uuid, serial, kernel, interface, device, process, library, count ... as far as printed.
     A serial number belongs to the GPU on the line before it and has no address.
     """
-    if is_by_device(record.text):
-        return ()
-    for wording in _WORDINGS:
+    text = record.text
+    for literal, wording in _BY_LITERAL:
+        if literal not in text:
+            continue
+        if is_by_device(text):
+            return ()
         by_systemd = wording.kind == "machine" and record.program in (*_SYSTEMD, None)
         if (record.program is not None or record.trusted == "no") and wording.kind not in _BY_PROGRAM and not by_systemd:
             continue
-        if any(literal in record.text for literal in wording.literals) and (found := wording.pattern.search(record.text)):
+        if found := wording.pattern.search(text):
             return (_context(record, wording.kind, found),)
     return ()
 
