@@ -28,14 +28,14 @@ _ORDINARY = (
     "TCP: request_sock_TCP: Possible SYN flooding on port 8080. Sending cookies.",
     "usb 1-1: new high-speed USB device number 4 using xhci_hcd",
 )
-_GPUS = ("0000:1b:00", "0000:43:00", "0000:52:00", "0000:61:00", "0000:9d:00", "0000:c3:00", "0000:d1:00", "0000:df:00")
+GPUS = ("0000:1b:00", "0000:43:00", "0000:52:00", "0000:61:00", "0000:9d:00", "0000:c3:00", "0000:d1:00", "0000:df:00")
 _SLICE = 2000
 
 
 def mixed(first: int, count: int, every: int) -> list[str]:
     """Texts of which each `every`th is an Xid."""
     return [
-        f"NVRM: Xid (PCI:{_GPUS[n % 8]}): 31, pid={4000 + n // 100_000}, name=python3, Ch 00000008, intr 00000000. MMU Fault: "
+        f"NVRM: Xid (PCI:{GPUS[n % 8]}): 31, pid={4000 + n // 100_000}, name=python3, Ch 00000008, intr 00000000. MMU Fault: "
         f"ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f32_{n & 0xFFFFFFF:08x}. Fault is of type FAULT_PDE ACCESS_TYPE_VIRT_READ"
         if n % every == 0
         else f"{_ORDINARY[n % 8]} {n}"
