@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -224,6 +223,8 @@ def _as_toml(value: object, *, is_path: bool) -> object:
 
 
 def _meant(key: str) -> str:
+    import difflib  # a mistake in a configuration is rare, and the module stays in the daemon's memory
+
     near = difflib.get_close_matches(key, _keys(Config), n=1)
     return f"; did you mean {near[0]}?" if near else ""
 

@@ -140,9 +140,11 @@ def add_gpus(parser: argparse.ArgumentParser) -> None:
 
 
 def _watch(options: argparse.Namespace) -> int:
+    from xidwatch.allocator import give_back_early
     from xidwatch.rulefiles import SITE_RULES, load_rules, rules_version
     from xidwatch.watch import Watch
 
+    give_back_early()
     if options.scenario:
         return _watch_stage(options)
     named = ("source", "kmsg", "listen", "web_config_file", "rules", "accept_injected", "state_dir", "run_dir")

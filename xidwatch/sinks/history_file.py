@@ -134,7 +134,7 @@ def _connect(path: Path, *, thorough: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous=FULL")
         connection.execute("PRAGMA secure_delete=OFF")
         # Pages that do not fit stand in the system's own cache; a storm is no slower for it.
-        connection.execute("PRAGMA cache_size=-2000")
+        connection.execute("PRAGMA cache_size=-256")
         connection.execute(f"PRAGMA journal_size_limit={_WAL_BYTES}")
         # Also finds out now, and not at the first entry, that nothing can be written.
         connection.execute("BEGIN IMMEDIATE")
